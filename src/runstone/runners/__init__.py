@@ -1,0 +1,1 @@
+"""Sources of runs inside this process, one file a framework."""
