@@ -16,7 +16,7 @@
         RemoteProtocolError       the other side did
       RunnerError                 the agent raised; cause kept, detail not shown to callers
       BackendError                .status; BackendTimeout, BackendUnavailable
-      StorageError                StorageUnavailable, AppendConflict, LeaseLost
+      StorageError                StorageUnavailable, AppendConflict, NotStorable, LeaseLost
 
 Rule: a message names the value and what was expected, and never carries a path, a foreign exception's text or another
 user's data. `code` is a stable word that callers may match on.
@@ -209,6 +209,12 @@ class StorageUnavailable(StorageError):
 
 class AppendConflict(StorageError):
     """Another owner wrote to the log of this run: numbers would repeat."""
+
+
+class NotStorable(StorageError):
+    """A value holds what the log cannot carry: no JSON, a lone surrogate, too deep. Only this write is lost."""
+
+    code = "not_storable"
 
 
 class LeaseLost(StorageError):
