@@ -1,8 +1,8 @@
 """What Responses and Chat Completions share: readers of foreign JSON, content parts, usage, errors.
 
 Rule: a part comes in by `part_from_wire`, whichever of the two spells it, and goes out by `part_to_chat` or
-`part_to_responses`. Nothing is fetched: remote URLs stay references. The stored bytes that are needed to show a part again
-are listed by `blobs_of` and handed back as `blobs`.
+`part_to_responses`. Nothing is fetched: remote URLs stay references. The stored bytes that are needed to show a part
+again are listed by `blobs_of` and handed back as `blobs`.
 Source: OpenAI API reference, "Responses", "Chat", "Errors"; the types of openai-python.
 """
 
@@ -94,7 +94,7 @@ def opt_str(body: Json, key: str, *, at: str = "") -> str | None:
 
 
 def opt_bool(body: Json, key: str, *, at: str = "") -> bool | None:
-    """The boolean at `key`, None when absent or null; `"false"` and 0 are refused, as many programs take them for true."""
+    """The boolean at `key`, None when it is absent or null. Texts and numbers (`"false"`, 0) are refused, not guessed."""
     value = body.get(key)
     if value is None or isinstance(value, bool):
         return value
