@@ -83,21 +83,19 @@ NARROW_IMPORTS = (
         "everybody else sees storage.base and does not know what is behind it",
     ),
     (
-        "runstone.runners.* !base !payload !hooks",
+        "runstone.runners.* !base !compose !hooks !payload",
         ("runstone.app", "runstone.testing", "runstone.runners"),
         "the engine sees runners.base and does not know what is behind it",
     ),
     (
-        "runstone.storage.*",
-        (
-            "runstone.app",
-            "runstone.testing",
-            "runstone.storage",
-            "runstone.engine",
-            "runstone.attachments",
-            "runstone.server",
-        ),
+        "runstone.storage",
+        ("runstone.app", "runstone.testing", "runstone.engine", "runstone.attachments", "runstone.server"),
         "conformance and adapters look at a server from outside",
+    ),
+    (
+        "runstone.engine",
+        ("runstone.app", "runstone.server", "runstone.cli"),
+        "conformance looks at a server from outside",
     ),
 )
 
