@@ -190,6 +190,10 @@ class RunState:
         for body in bodies:
             self.advance(body)
 
+    def has_asked(self, approval_id: str) -> bool:
+        """Whether the run asked for this approval, decided or not."""
+        return approval_id in self._seen_approvals
+
     # -- the run
 
     def _created(self, body: RunCreated) -> None:

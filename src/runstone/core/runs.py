@@ -107,11 +107,25 @@ class PendingApproval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     expires_at: float | None = None
 
 
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An answer to an approval. `arguments` (JSON text), when given, replace the asked ones and are what runs."""
+
+    approval_id: str
+    decision: DecisionWord
+    arguments: str | None = None
+    value: Any = None
+    scope: str | None = None
+    reason: str | None = None
+    by: str | None = None
+    native: Any = None
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One execution of an agent, from start to exactly one outcome.
 
     `turn` names the place in the session that it answers, `continues` the run before it in its chain. `last_seq` is exact
     once the run has ended and only a lower bound before. `encoder_version` fixes how its events become frames.
+    `decided`: answers that the runner has not been given yet.
     """
 
     id: str
@@ -140,6 +154,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first_position: int = 0
     legs: list[Leg] = []
     approvals: list[PendingApproval] = []
+    decided: list[Decision] = []
     encoder_version: int = 1
     compacted: bool = False
 
@@ -167,19 +182,6 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head: str | None = None
     hidden: bool = False
     parent: str | None = None
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer to an approval. `arguments` (JSON text), when given, replace the asked ones and are what runs."""
-
-    approval_id: str
-    decision: DecisionWord
-    arguments: str | None = None
-    value: Any = None
-    scope: str | None = None
-    reason: str | None = None
-    by: str | None = None
-    native: Any = None
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -129,6 +129,14 @@ class RunStore(Protocol):
         """
         ...
 
+    async def existing(self, owner: str, fingerprint: str, *, run_id: str | None, key: str | None) -> Run | None:
+        """The run that was started with this id or this key (not expired) and the same fingerprint, None when there is none.
+
+        Raises:
+            IdempotencyConflict: the id or the key was used with another fingerprint.
+        """
+        ...
+
     async def run(self, owner: str, run_id: str) -> Run | None:
         """The run, None when the owner has none of that id."""
         ...

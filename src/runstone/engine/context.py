@@ -1,0 +1,161 @@
+"""What a runner is given: the run's recording, ids, decisions, input, bytes.
+
+One context serves one call of `Runner.run`. Its methods belong to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from runstone.core.events import Body, StepEnded
+from runstone.core.items import Item
+from runstone.core.runs import Decision, Usage
+from runstone.engine.recording import Recording
+from runstone.engine.pauses import continue_run, pause
+
+#: How often the loop goes round before a run whose agent only waits for decisions counts as paused: a parallel branch of the
+#: agent that can still say something has had its turn by then.
+_QUIET_ROUNDS = 3
+
+
+class EngineContext:
+    """The engine, as one call of a runner sees it."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        *,
+        load_blob: Callable[[str], Awaitable[bytes]],
+        load_payload: Callable[[], Awaitable[dict[str, Any]]],
+    ) -> None:
+        self.run_id = recording.run.id
+        self.session_id = recording.run.session_id
+        self.attempt = recording.run.attempt
+        self.usage: Usage | None = recording.run.usage
+        self.finish_reason: str | None = None
+        self._recording = recording
+        self._load_blob = load_blob
+        self._load_payload = load_payload
+        self._is_disowned = False
+        self._waiting: dict[str, asyncio.Future[Decision]] = {}
+        self._numbers = {"i": recording.last_seq, "s": recording.last_seq, "c": recording.last_seq, "a": recording.last_seq}
+
+    # -- saying what happens
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether the runner has to `await wait()` before it emits more."""
+        return self._recording.must_wait
+
+    def emit(self, body: Body) -> None:
+        """Say that `body` happened."""
+        recording = self._recording
+        if self._is_disowned:
+            recording.dropped += 1
+            return
+        if recording.state.phase == "paused":
+            continue_run(recording)
+        if type(body) is StepEnded:
+            self._note(body)
+        recording.emit(body)
+
+    def disown(self) -> None:
+        """Drop, and count, whatever the agent still says."""
+        self._is_disowned = True
+
+    async def wait(self) -> None:
+        """Let others run, and return when there is room for more events."""
+        await self._recording.wait()
+
+    def _note(self, step: StepEnded) -> None:
+        if step.usage is not None:
+            self.usage = step.usage if self.usage is None else self.usage.plus(step.usage)
+        if step.finish_reason is not None:
+            self.finish_reason = step.finish_reason
+
+    # -- ids, counted from the events before this call, so that they repeat in no later call and no later attempt
+
+    def _number(self, kind: str) -> int:
+        self._numbers[kind] += 1
+        return self._numbers[kind]
+
+    def item_id(self) -> str:
+        """An id for the next item."""
+        return f"i{self._number('i')}"
+
+    def step_id(self) -> str:
+        """An id for the next step."""
+        return f"s{self._number('s')}"
+
+    def call_id(self) -> str:
+        """An id for a call whose framework gives none."""
+        return f"call_{self.run_id.removeprefix('run_')}_{self._number('c')}"
+
+    def approval_id(self) -> str:
+        """An id for an approval."""
+        return f"apr_{self.run_id.removeprefix('run_')}_{self._number('a')}"
+
+    # -- looking at the run
+
+    def open_text(self, item_id: str) -> str:
+        """The deltas of an open item joined."""
+        return self._recording.state.open_items[item_id].text
+
+    def open_calls(self) -> list[str]:
+        """Ids of the finished calls that have no result yet."""
+        return list(self._recording.state.calls)
+
+    async def blob(self, reference: str) -> bytes:
+        """The bytes behind the `blob` of a part."""
+        return await self._load_blob(reference)
+
+    async def payload(self) -> dict[str, Any]:
+        """The names of the second payload contract; attachments are extracted on the first call."""
+        return await self._load_payload()
+
+    def take_input(self) -> list[Item]:
+        """New input of the user since the last call."""
+        return []
+
+    # -- decisions
+
+    async def decision(self, approval_id: str) -> Decision:
+        """The answer to a pending approval; the run counts as paused while all its agent does is wait for answers."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[approval_id] = waiter
+        self._look_for_pause()
+        try:
+            answer: Decision = await waiter
+        finally:
+            self._waiting.pop(approval_id, None)
+        return answer
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the agent waits for a decision inside this call."""
+        return bool(self._waiting)
+
+    def deliver(self, decisions: list[Decision]) -> None:
+        """Hand over answers that the log has already."""
+        for decision in decisions:
+            waiter = self._waiting.get(decision.approval_id)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(decision)
+        self._look_for_pause()
+
+    def _look_for_pause(self) -> None:
+        asyncio.get_running_loop().call_soon(self._pause_when_quiet, self._recording.last_seq, _QUIET_ROUNDS)
+
+    def _pause_when_quiet(self, seen: int, rounds: int) -> None:
+        recording = self._recording
+        if recording.last_seq != seen or recording.state.phase != "active" or recording.is_sealed:
+            return
+        pending = recording.state.approvals
+        if not pending or any(id not in self._waiting or self._waiting[id].done() for id in pending):
+            return
+        if rounds:
+            asyncio.get_running_loop().call_soon(self._pause_when_quiet, seen, rounds - 1)
+            return
+        pause(recording)

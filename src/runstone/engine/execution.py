@@ -1,0 +1,165 @@
+"""Drives one run: agent code in a task of its own, everything it says into the recording, exactly one outcome at the end.
+
+Rule: the outcome is one compare-and-set (`finish`); everything else hangs on its success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from runstone.config import EngineConfig
+from runstone.core.events import RunEnded, RunStarted
+from runstone.core.lifecycle import closing
+from runstone.core.runs import Outcome, RunFailure, RunRequest, Usage
+from runstone.engine.context import EngineContext
+from runstone.engine.pauses import pause
+from runstone.engine.recording import Recording
+from runstone.errors import LocalProtocolError, RunnerError, StorageError
+from runstone.runners.base import Runner
+
+_log = logging.getLogger("runstone.engine")
+#: A model's words for a cut answer, and the reason of the outcome `completed` that they become.
+_CUT = {
+    "length": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "max_output_tokens": "max_output_tokens",
+    "content_filter": "content_filter",
+}
+
+
+def finish(
+    recording: Recording,
+    outcome: Outcome,
+    *,
+    reason: str | None = None,
+    error: RunFailure | None = None,
+    usage: Usage | None = None,
+) -> bool:
+    """Give the run its outcome and close what is open; False when it has one already, or is not ours any more."""
+    state = recording.state
+    if state.ended is not None or recording.is_sealed:
+        return False
+    returned = list(state.inputs)
+    for body in closing(state, approvals="expired" if reason == "approval_expired" else "withdrawn"):
+        if state.phase == "created":
+            recording.emit(RunStarted())
+        recording.emit(body)
+    usage = usage if usage is not None else recording.run.usage
+    recording.emit(RunEnded(outcome=outcome, reason=reason, error=error, usage=usage, returned=returned))
+    recording.update(
+        status=outcome, reason=reason, error=error, usage=usage, ended_at=recording.now(), approvals=[], decided=[]
+    )
+    recording.seal()
+    return True
+
+
+class Execution:
+    """The driving of one run by one call of its runner. `task` ends when the run has ended or paused."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        runner: Runner,
+        context: EngineContext,
+        *,
+        config: EngineConfig,
+        request: Callable[[], Coroutine[Any, Any, RunRequest]],
+        on_done: Callable[[Execution], None],
+    ) -> None:
+        self.recording = recording
+        self.context = context
+        self._runner = runner
+        self._config = config
+        self._request = request
+        self._on_done = on_done
+        self._stop: asyncio.Future[tuple[Outcome, str | None]] = asyncio.get_running_loop().create_future()
+        recording.on_broken = self._broken
+        self.task = asyncio.create_task(self._drive(), name=f"run {recording.run.id}")
+
+    def stop(self, outcome: Outcome = "cancelled", reason: str | None = None) -> None:
+        """Ask the agent to end; the outcome is recorded at most `engine.stop_after` later."""
+        if not self._stop.done():
+            self._stop.set_result((outcome, reason))
+
+    def _broken(self) -> None:
+        self.stop("interrupted", "storage")
+
+    async def _drive(self) -> None:
+        try:
+            await self._run()
+            await self.recording.flushed()
+        except StorageError as e:
+            _log.error("run %s: %s", self.recording.run.id, e)
+        finally:
+            self._on_done(self)
+
+    async def _run(self) -> None:
+        recording = self.recording
+        run = recording.run
+        if recording.state.phase == "created":
+            recording.emit(RunStarted())
+            recording.update(status="running", started_at=recording.now())
+        elif run.decided:
+            recording.update(decided=[])
+        agent = asyncio.create_task(self._agent(), name=f"agent {run.id}")
+        waits: set[asyncio.Future[Any]] = {agent, self._stop}
+        await asyncio.wait(waits, timeout=self._config.run_timeout, return_when=asyncio.FIRST_COMPLETED)
+        if agent.done():
+            self._conclude(agent)
+            return
+        outcome, reason = self._stop.result() if self._stop.done() else ("interrupted", "deadline")
+        await self._unwind(agent)
+        error = None
+        if outcome == "interrupted":
+            error = RunFailure(code="interrupted", message=f"The run was interrupted ({reason}).")
+        finish(recording, outcome, reason=reason, error=error, usage=self.context.usage)
+
+    async def _agent(self) -> None:
+        await self._runner.run(await self._request(), self.context)
+
+    async def _unwind(self, agent: asyncio.Task[None]) -> None:
+        """Cancel the agent's code and wait for it, but not for ever."""
+        agent.cancel()
+        await asyncio.wait({agent}, timeout=self._config.stop_after)
+        if agent.done():
+            if not agent.cancelled() and (error := agent.exception()) is not None:
+                _log.info("run %s: the agent raised while it was stopped", self.recording.run.id, exc_info=error)
+            return
+        self.context.disown()
+        _log.warning("run %s: the agent did not stop in %g s and is left alone", self.recording.run.id, self._config.stop_after)
+        agent.add_done_callback(_forget)
+
+    def _conclude(self, agent: asyncio.Task[None]) -> None:
+        """The agent's code came to its end by itself."""
+        recording, usage = self.recording, self.context.usage
+        error = asyncio.CancelledError() if agent.cancelled() else agent.exception()
+        if error is not None:
+            finish(recording, "failed", reason="agent_error", error=self._failure(error), usage=usage)
+        elif recording.state.approvals:
+            if recording.state.phase == "active":
+                pause(recording)
+                recording.update(usage=usage)
+        elif any(call.executor == "client" for call in recording.state.calls.values()):
+            finish(recording, "completed", reason="client_tools", usage=usage)
+        else:
+            finish(recording, "completed", reason=_CUT.get(self.context.finish_reason or ""), usage=usage)
+
+    def _failure(self, error: BaseException) -> RunFailure:
+        run_id = self.recording.run.id
+        if isinstance(error, RunnerError):
+            _log.error("run %s: %s", run_id, error.message, exc_info=error.__cause__)
+            return RunFailure(code=error.code, message=error.message)
+        if isinstance(error, LocalProtocolError):
+            _log.error("run %s: the agent said something that may not come there", run_id, exc_info=error)
+        else:
+            _log.error("run %s: the agent raised %s", run_id, type(error).__name__, exc_info=error)
+        return RunFailure(code="agent_error", message="The agent failed.")
+
+
+def _forget(agent: asyncio.Task[None]) -> None:
+    """Take the result of a task that nobody waits for."""
+    if not agent.cancelled():
+        agent.exception()

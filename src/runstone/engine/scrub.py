@@ -1,0 +1,49 @@
+"""Values made storable: a lone surrogate, which no UTF-8 text can carry, becomes U+FFFD.
+
+What JSON cannot carry at all (a live object, a NaN key, endless nesting) is refused here, before it gets a number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from runstone.core.events import Body
+from runstone.core.serde import to_json
+from runstone.errors import LocalProtocolError
+
+
+def scrubbed_text(text: str) -> str:
+    """`text` with each lone surrogate replaced by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def scrubbed(body: Body) -> tuple[Body, int]:
+    """`body` fit for the log, and its size there in bytes.
+
+    Raises:
+        LocalProtocolError: it has something that JSON cannot carry.
+    """
+    try:
+        return body, len(to_json(body))
+    except UnicodeEncodeError:
+        pass
+    except (TypeError, ValueError, OverflowError, RecursionError) as e:
+        raise LocalProtocolError(f"{type(body).__name__} has a value that JSON cannot carry") from e
+    clean: Body = msgspec.convert(_scrubbed_value(msgspec.to_builtins(body)), type(body))
+    return clean, len(to_json(clean))
+
+
+def _scrubbed_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return scrubbed_text(value)
+    if isinstance(value, dict):
+        return {_scrubbed_value(k): _scrubbed_value(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_scrubbed_value(v) for v in value]
+    return value
