@@ -41,6 +41,7 @@ DOORS = (
     "protocols/*/request.py",
     "protocols/*/decode.py",
     "protocols/*/history.py",
+    "protocols/openai.py",  # the readers that Responses and Chat share
     "adapters/*.py",
     "runners/*.py",
     "conformance/**/*.py",  # judges other people's frames as they are
