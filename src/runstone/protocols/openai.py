@@ -94,7 +94,7 @@ def opt_str(body: Json, key: str, *, at: str = "") -> str | None:
 
 
 def opt_bool(body: Json, key: str, *, at: str = "") -> bool | None:
-    """The boolean at `key`, None when it is absent or null. Texts and numbers (`"false"`, 0) are refused, not guessed."""
+    """The boolean at `key`, None when absent or null. Texts and numbers (`"false"`, 0) are refused, not guessed."""
     value = body.get(key)
     if value is None or isinstance(value, bool):
         return value
@@ -202,8 +202,8 @@ def _refusal(block: Json, at: str) -> Part:
 def _image(block: Json, at: str) -> Part:
     """`image_url` is an object in Chat and a string in Responses; both are taken in both."""
     detail = opt_str(block, "detail", at=at)
-    value = block.get("image_url")
-    where = path(at, "image_url")
+    key = "image_url"
+    value, where = block.get(key), path(at, key)
     if isinstance(value, dict):
         detail = opt_str(value, "detail", at=where) or detail
         value, where = need_str(value, "url", at=where), path(where, "url")
