@@ -183,7 +183,9 @@ def _from_file(file: Path) -> dict[str, Any]:
         if section in _PROJECT_KEYS:
             continue
         if section not in sections or not isinstance(content_of, dict):
-            raise ConfigError(f"{section!r} is not a section of settings; expected one of {sorted(sections)}", option=section)
+            raise ConfigError(
+                f"{section!r} is not a section of settings; expected one of {sorted(sections)}", option=section
+            )
         values.update({f"{section}.{key}": value for key, value in content_of.items()})
     return values
 

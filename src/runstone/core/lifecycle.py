@@ -47,7 +47,8 @@ PHASES: Final[dict[type, frozenset[Phase]]] = {
     AttemptStarted: frozenset({"active", "paused"}),
     StepStarted: frozenset({"active"}),
     StepEnded: frozenset({"active", "paused"}),
-    ItemStarted: frozenset({"active"}),
+    # While paused only to close a call whose run will not go on (`closing`).
+    ItemStarted: frozenset({"active", "paused"}),
     ItemEnded: frozenset({"active", "paused"}),
     ItemReplaced: frozenset({"active"}),
     TextDelta: frozenset({"active"}),
@@ -317,10 +318,9 @@ def closing(state: RunState, *, approvals: Literal["withdrawn", "expired"] = "wi
             calls[item.call_id] = item
         elif isinstance(item, ToolResult):
             calls.pop(item.call_id, None)
-    if state.phase != "paused":
-        for call in calls.values():
-            if call.executor == "server":
-                bodies += synthetic_result(call)
+    for call in calls.values():
+        if call.executor == "server":
+            bodies += synthetic_result(call)
     bodies += [StepEnded(step=step) for step in state.open_steps]
     bodies += [ApprovalDecided(approval_id=id, decision=approvals) for id in state.approvals]
     bodies += [InputSettled(input_id=id, outcome="returned", reason="run_ended") for id in state.inputs]

@@ -165,7 +165,9 @@ def apply_change(rows: list[HistoryRow], change: RowChange) -> list[HistoryRow]:
     if change.replaced is not None:
         new = change.replaced
         rows = [
-            msgspec.structs.replace(row, item=new) if type(row.item) is type(new) and row.item.item_id == new.item_id else row
+            msgspec.structs.replace(row, item=new)
+            if type(row.item) is type(new) and row.item.item_id == new.item_id
+            else row
             for row in rows
         ]
     return [*rows, *change.added] if change.added else rows

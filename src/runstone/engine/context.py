@@ -12,8 +12,8 @@ from typing import Any
 from runstone.core.events import Body, StepEnded
 from runstone.core.items import Item
 from runstone.core.runs import Decision, Usage
-from runstone.engine.recording import Recording
 from runstone.engine.pauses import continue_run, pause
+from runstone.engine.recording import Recording
 
 #: How often the loop goes round before a run whose agent only waits for decisions counts as paused: a parallel branch of the
 #: agent that can still say something has had its turn by then.
@@ -40,7 +40,12 @@ class EngineContext:
         self._load_payload = load_payload
         self._is_disowned = False
         self._waiting: dict[str, asyncio.Future[Decision]] = {}
-        self._numbers = {"i": recording.last_seq, "s": recording.last_seq, "c": recording.last_seq, "a": recording.last_seq}
+        self._numbers = {
+            "i": recording.last_seq,
+            "s": recording.last_seq,
+            "c": recording.last_seq,
+            "a": recording.last_seq,
+        }
 
     # -- saying what happens
 

@@ -13,7 +13,7 @@ from typing import Any
 from runstone.config import EngineConfig
 from runstone.core.events import RunEnded, RunStarted
 from runstone.core.lifecycle import closing
-from runstone.core.runs import Outcome, RunFailure, RunRequest, Usage
+from runstone.core.runs import Leg, Outcome, RunFailure, RunRequest, Usage
 from runstone.engine.context import EngineContext
 from runstone.engine.pauses import pause
 from runstone.engine.recording import Recording
@@ -43,6 +43,10 @@ def finish(
     if state.ended is not None or recording.is_sealed:
         return False
     returned = list(state.inputs)
+    if state.phase == "paused":
+        run = recording.run
+        leg = Leg(first_seq=recording.last_seq + 1, created_at=recording.now(), echo=run.legs[-1].echo)
+        recording.update(legs=[*run.legs, leg])
     for body in closing(state, approvals="expired" if reason == "approval_expired" else "withdrawn"):
         if state.phase == "created":
             recording.emit(RunStarted())
@@ -129,7 +133,9 @@ class Execution:
                 _log.info("run %s: the agent raised while it was stopped", self.recording.run.id, exc_info=error)
             return
         self.context.disown()
-        _log.warning("run %s: the agent did not stop in %g s and is left alone", self.recording.run.id, self._config.stop_after)
+        _log.warning(
+            "run %s: the agent did not stop in %g s and is left alone", self.recording.run.id, self._config.stop_after
+        )
         agent.add_done_callback(_forget)
 
     def _conclude(self, agent: asyncio.Task[None]) -> None:

@@ -38,7 +38,9 @@ def pause(recording: Recording) -> None:
     )
 
 
-def continue_run(recording: Recording, *, decisions: list[Decision] | None = None, echo: dict[str, Any] | None = None) -> None:
+def continue_run(
+    recording: Recording, *, decisions: list[Decision] | None = None, echo: dict[str, Any] | None = None
+) -> None:
     """Record `decisions` and that the run goes on. When it was paused, a leg begins; `echo` is what its request said."""
     was_paused = recording.state.phase == "paused"
     first_seq = recording.last_seq + 1

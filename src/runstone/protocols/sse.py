@@ -28,7 +28,9 @@ def escaped(text: bytes) -> bytes:
     """JSON text with the three characters that weak clients take for line ends written as escapes."""
     if text.isascii():
         return text
-    return text.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029").replace(b"\xc2\x85", rb"\u0085")
+    return (
+        text.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029").replace(b"\xc2\x85", rb"\u0085")
+    )
 
 
 def to_bytes(frame: Frame) -> bytes:

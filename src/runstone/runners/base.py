@@ -61,8 +61,11 @@ class RunContext(Protocol):
     run_id: str
     session_id: str
     attempt: int
-    #: True when the runner has to `await wait()` before it emits more: it is far ahead of the log, or has used its slice.
-    must_wait: bool
+
+    @property
+    def must_wait(self) -> bool:
+        """True when the runner has to `await wait()` before it emits more: far ahead of the log, or its slice is used."""
+        ...
 
     def emit(self, body: Body) -> None:
         """Say that `body` happened. Returns at once; the order of calls is the order in the log.

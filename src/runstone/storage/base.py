@@ -169,6 +169,10 @@ class RunStore(Protocol):
         """All owners' runs without an outcome, oldest first. For recovery."""
         ...
 
+    async def ended(self, *, stored: bool, before: float, limit: int) -> list[Run]:
+        """All owners' runs that ended before that time and are not `compacted` yet, oldest first. For retention."""
+        ...
+
     async def chain(self, owner: str, run_id: str) -> list[Run]:
         """The runs that `run_id` continues, oldest first, itself last."""
         ...

@@ -1,0 +1,229 @@
+"""The verbs over one store: start, read, stop, decide, history. Everything a surface needs; nothing of any protocol.
+
+Rule: every method takes the owner first and answers for that owner alone; what another owner has does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runstone.config import EngineConfig
+from runstone.core.commands import Start
+from runstone.core.runs import Decision, Run
+from runstone.core.transcript import Page
+from runstone.engine.blobs import Blobs
+from runstone.engine.history import History
+from runstone.engine.ids import IdSource
+from runstone.engine.live import LiveRuns
+from runstone.engine.pauses import checked_decisions, continue_run, pause
+from runstone.engine.payloads import NoPayloads, Payloads
+from runstone.engine.reader import Reader
+from runstone.engine.recording import Recording
+from runstone.engine.starting import Started, Starter
+from runstone.engine.upkeep import Upkeep
+from runstone.errors import AlreadyDecided, CursorExpired, CursorUnknown, NotFound
+from runstone.runners.base import Runner
+from runstone.storage.base import FileStore, Store
+
+__all__ = ["Engine", "Started"]
+
+
+class Engine:
+    """Runs of some agents over one store. `open` before use, `close` after."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Runner],
+        store: Store,
+        files: FileStore,
+        *,
+        config: EngineConfig | None = None,
+        payloads: Payloads | None = None,
+        clock: Callable[[], float] = time.time,
+        ids: IdSource | None = None,
+    ) -> None:
+        self.agents = dict(agents)
+        self.default_agent = next(iter(self.agents))
+        self.store = store
+        self.config = config or EngineConfig()
+        self.clock = clock
+        self.ids = ids or IdSource()
+        self.blobs = Blobs(store, files)
+        payloads = payloads or NoPayloads()
+        self.live = LiveRuns(
+            self.agents, store, self.blobs, config=self.config, clock=clock, load_payload=payloads.payload
+        )
+        self._starter = Starter(
+            self.agents,
+            store,
+            self.live,
+            self.blobs,
+            config=self.config,
+            clock=clock,
+            ids=self.ids,
+            default_agent=self.default_agent,
+            stop=lambda owner, run_id, reason: self.stop(owner, run_id, reason=reason),
+            answer=self._answer,
+        )
+        self._history = History(store, self.live)
+        self._upkeep = Upkeep(self.agents, store, self.live, config=self.config, clock=clock, decide=self.decide)
+
+    async def open(self) -> None:
+        """Open the store, settle what an earlier process left, and start the upkeep."""
+        await self.store.open()
+        await self._upkeep.recover()
+        self._upkeep.begin()
+
+    async def close(self, *, drain_timeout: float = 0.0) -> None:
+        """Admit nothing more, let what runs end for up to `drain_timeout` seconds, interrupt the rest, close all."""
+        self._starter.is_draining = True
+        await self.live.wait_idle(drain_timeout)
+        for execution in list(self.live.executions.values()):
+            execution.stop("interrupted", "shutdown")
+        await self.live.wait_idle(self.config.stop_after + 5.0)
+        await self._upkeep.end()
+        for runner in self.agents.values():
+            await runner.close()
+        await self.store.close()
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether new starts are refused because the server shuts down."""
+        return self._starter.is_draining
+
+    def drain(self) -> None:
+        """Refuse new starts from here on."""
+        self._starter.is_draining = True
+
+    async def start(self, owner: str, start: Start) -> Started:
+        """Begin a turn, attach to the run of an equal start, or answer a waiting run. The run is durable when this returns.
+
+        Raises:
+            NotFound: no such agent, session, run to continue, or approval.
+            InvalidRequest: the input does not fit the conversation.
+            RunActive: the session is busy and the policy is to reject.
+            IdempotencyConflict: the key or the run id was used with another body.
+            AlreadyDecided: an approval has its decision.
+            Unsupported: a policy or a demand that the agent cannot meet.
+            StorageUnavailable: the store does not work, or the server shuts down.
+        """
+        return await self._starter.start(owner, start)
+
+    async def run(self, owner: str, run_id: str) -> Run:
+        """The run as it is now.
+
+        Raises:
+            NotFound: the owner has none of that id.
+        """
+        recording = self.live.recordings.get((owner, run_id))
+        if recording is not None:
+            return recording.run
+        run = await self.store.run(owner, run_id)
+        if run is None:
+            raise NotFound("run", run_id)
+        return run
+
+    async def reader(self, owner: str, run_id: str, *, after: int = 0) -> Reader:
+        """A reader of what follows the event `after`.
+
+        Raises:
+            NotFound: the owner has no such run.
+            CursorUnknown: the run has no event of that number.
+            CursorExpired: what follows is no longer kept.
+        """
+        recording = await self.live.load(owner, run_id)
+        newest = recording.committed if recording else await self.store.last_seq(owner, run_id)
+        if not 0 <= after <= newest:
+            raise CursorUnknown(str(after), expected=f"a number from 0 to {newest}")
+        if recording is None:
+            run = await self.run(owner, run_id)
+            if run.compacted or newest == 0:
+                raise CursorExpired(str(after), oldest=None)
+        return Reader(
+            self.store,
+            owner=owner,
+            run_id=run_id,
+            after=after,
+            recording=recording,
+            page_events=self.config.page_events,
+            on_close=self._reader_closed,
+        )
+
+    def _reader_closed(self, recording: Recording) -> None:
+        self.live.forget_idle(recording)
+        self._upkeep.reader_closed(recording)
+
+    async def stop(self, owner: str, run_id: str, *, reason: str | None = None) -> Run:
+        """End the run as cancelled and return it with its outcome; on a run that has one, return it as it is.
+
+        Returns at the latest about `engine.stop_after` seconds later, whatever the agent does.
+
+        Raises:
+            NotFound: the owner has no such run.
+            StorageError: the outcome could not be stored.
+        """
+        recording = await self.live.load(owner, run_id)
+        if recording is None:
+            return await self.run(owner, run_id)
+        execution = self.live.executions.get((owner, run_id))
+        if execution is not None:
+            execution.stop("cancelled", reason)
+            await asyncio.shield(execution.task)
+            # The agent may have paused in the same moment; then nobody drives it any more.
+            if recording.state.ended is None and recording.broken is None:
+                self.live.end(recording, "cancelled", reason=reason)
+        else:
+            self.live.end(recording, "cancelled", reason=reason)
+        await recording.flushed()
+        return recording.run
+
+    def stopping(self, owner: str, run_id: str, *, reason: str | None = None) -> None:
+        """Ask a run that is being driven to end, without waiting for it."""
+        execution = self.live.executions.get((owner, run_id))
+        if execution is not None:
+            execution.stop("cancelled", reason)
+
+    async def decide(
+        self, owner: str, run_id: str, decisions: list[Decision], *, echo: dict[str, Any] | None = None
+    ) -> Run:
+        """Answer approvals of a run; it goes on when none is left.
+
+        Raises:
+            NotFound: no such run or approval.
+            AlreadyDecided: an approval has its decision, or the run its outcome.
+        """
+        run = await self.run(owner, run_id)
+        session = self.live.sessions.get(owner, run.session_id)
+        async with session.lock:
+            await self._answer(run, decisions, echo or {})
+        return await self.run(owner, run_id)
+
+    async def _answer(self, run: Run, decisions: list[Decision], echo: dict[str, Any]) -> int:
+        """Record decisions with the session's lock held; the index of the leg that they began."""
+        recording = await self.live.load(run.owner, run.id)
+        if recording is None or recording.is_sealed:
+            raise AlreadyDecided(f"The run {run.id!r} has ended.", run_id=run.id, code="approval_not_pending")
+        checked = checked_decisions(recording, decisions)
+        execution = self.live.executions.get((run.owner, run.id))
+        continue_run(recording, decisions=checked, echo=echo)
+        if execution is not None and execution.context.is_waiting:
+            recording.update(decided=[])
+            execution.context.deliver(checked)
+        elif execution is None and recording.state.approvals:
+            pause(recording)
+        elif execution is None:
+            self.live.launch(recording)
+        await recording.reached(recording.last_seq)
+        return len(recording.run.legs) - 1
+
+    async def history(self, owner: str, session_id: str, *, before: str | None = None, limit: int = 50) -> Page:
+        """A page of the session's history; the newest without `before`.
+
+        Raises:
+            NotFound: the owner has no such session.
+            CursorUnknown: `before` is not a cursor of a page.
+        """
+        return await self._history.page(owner, session_id, before=before, limit=limit)

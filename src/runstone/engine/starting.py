@@ -1,0 +1,296 @@
+"""Start: from what a request asks to a run that is there, durable, before the caller hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from runstone.config import EngineConfig
+from runstone.core.commands import Start
+from runstone.core.events import Event, RunCreated
+from runstone.core.items import Item, ToolCall
+from runstone.core.lifecycle import RunState
+from runstone.core.runs import Decision, Leg, Policies, Run, Session
+from runstone.engine.admission import (
+    Choice,
+    check_results,
+    check_tools,
+    choose_agent,
+    fingerprint,
+    new_input,
+    repeated,
+    split_answers,
+    spoken,
+)
+from runstone.engine.blobs import Blobs
+from runstone.engine.ids import IdSource
+from runstone.engine.live import LiveRuns
+from runstone.engine.sessions import LiveSession
+from runstone.engine.turns import items_of
+from runstone.errors import Conflict, InvalidRequest, NotFound, RunActive, StorageUnavailable, Unsupported
+from runstone.runners.base import Runner
+from runstone.storage.base import Idempotency, NewRun, Store
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """What a start led to: the run, the leg that answers it, and whether it only attached to a run that was there."""
+
+    run: Run
+    leg_index: int = 0
+    attached: bool = False
+
+
+class Candidate(msgspec.Struct, kw_only=True):
+    """A start on its way through admission."""
+
+    owner: str
+    start: Start
+    choice: Choice
+    fingerprint: str
+    session_id: str
+    live: LiveSession
+    parent: Run | None
+    session: Session | None = None
+    head: Run | None = None
+    base: Run | None = None
+    input: list[Item] = []
+    is_queued: bool = False
+
+
+#: What has to happen before admission is tried again.
+Obstacle = Awaitable[Any]
+Stop = Callable[[str, str, str], Awaitable[Run]]
+Answer = Callable[[Run, list[Decision], dict[str, Any]], Awaitable[int]]
+
+
+class Starter:
+    """Admits starts. `stop` ends a run for a reason, `answer` gives a waiting run decisions and returns the new leg."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Runner],
+        store: Store,
+        live: LiveRuns,
+        blobs: Blobs,
+        *,
+        config: EngineConfig,
+        clock: Callable[[], float],
+        ids: IdSource,
+        default_agent: str,
+        stop: Stop,
+        answer: Answer,
+    ) -> None:
+        self.is_draining = False
+        self._agents = agents
+        self._store = store
+        self._live = live
+        self._blobs = blobs
+        self._config = config
+        self._clock = clock
+        self._ids = ids
+        self._default_agent = default_agent
+        self._stop = stop
+        self._answer = answer
+
+    async def start(self, owner: str, start: Start) -> Started:
+        """See `Engine.start`."""
+        choice = choose_agent(self._agents, start.agent, default=self._default_agent)
+        check_tools(start, self._agents[choice.agent])
+        mark = fingerprint(start, choice.agent)
+        if start.run_id is not None or start.idempotency_key is not None:
+            there = await self._store.existing(owner, mark, run_id=start.run_id, key=start.idempotency_key)
+            if there is not None:
+                return Started(run=there, attached=True)
+        if self.is_draining:
+            raise StorageUnavailable("The server is shutting down.", code="draining")
+        parent = await self._parent(owner, start)
+        session_id = parent.session_id if parent else start.session_id or self._ids.new("ses")
+        candidate = Candidate(
+            owner=owner,
+            start=start,
+            choice=choice,
+            fingerprint=mark,
+            session_id=session_id,
+            live=self._live.sessions.get(owner, session_id),
+            parent=parent,
+        )
+        while True:
+            async with candidate.live.lock:
+                admitted = await self._admit(candidate)
+            if isinstance(admitted, Started):
+                return admitted
+            await admitted
+
+    async def _parent(self, owner: str, start: Start) -> Run | None:
+        if start.continues is None:
+            return None
+        parent = await self._store.run(owner, start.continues)
+        if parent is None or not parent.store:
+            raise NotFound("run", start.continues, code="previous_response_not_found", param="previous_response_id")
+        if start.session_id is not None and start.session_id != parent.session_id:
+            raise InvalidRequest("The session is not that of the response to continue.", param="session_id")
+        return parent
+
+    async def _admit(self, candidate: Candidate) -> Started | Obstacle:
+        """One try under the session's lock: a start that was let in, or what has to happen before the next try."""
+        c, start = candidate, candidate.start
+        c.session = await self._store.session(c.owner, c.session_id)
+        if c.session is None and start.session_must_exist:
+            raise NotFound("session", c.session_id, param="session_id")
+        c.head = await self._current(c.owner, c.session.head if c.session else None)
+        c.base = await self._current(c.owner, c.parent.id) if c.parent else c.head
+        waiting = c.base if c.base is not None and c.base.status == "waiting" else None
+        c.input, decisions = split_answers(start, waiting)
+        if decisions:
+            return await self._answered(c, waiting, decisions)
+        obstacle = self._obstacle(c)
+        if obstacle is not None:
+            return obstacle
+        if start.reuses_history and c.head is not None:
+            c.base = await self._base_of_repeated(c, c.head)
+            c.input = new_input(c.input)
+        return await self._create(c)
+
+    async def _current(self, owner: str, run_id: str | None) -> Run | None:
+        if run_id is None:
+            return None
+        recording = self._live.recordings.get((owner, run_id))
+        return recording.run if recording is not None else await self._store.run(owner, run_id)
+
+    async def _answered(self, c: Candidate, waiting: Run | None, decisions: list[Decision]) -> Started:
+        if waiting is None:
+            first = decisions[0].approval_id
+            raise NotFound("approval", first, param="input", code="approval_not_found")
+        if c.input:
+            raise InvalidRequest(
+                "Answers to approvals cannot come together with new messages; send the messages when the run has ended.",
+                param="input",
+            )
+        leg_index = await self._answer(waiting, decisions, c.start.echo)
+        run = await self._current(c.owner, waiting.id)
+        assert run is not None
+        return Started(run=run, leg_index=leg_index)
+
+    def _obstacle(self, c: Candidate) -> Obstacle | None:
+        """What has to end before this start, by the busy policy; None when it may come now, or is queued.
+
+        Raises:
+            RunActive: the policy is to reject.
+        """
+        head = c.head
+        c.is_queued = False
+        if head is None or head.outcome is not None or (c.base is not None and c.base.id != head.id):
+            return None
+        policy = c.start.busy or self._config.busy
+        if policy == "queue":
+            c.is_queued = True
+            return None
+        if head.status == "waiting":
+            return asyncio.ensure_future(self._stop(c.owner, head.id, "superseded"))
+        if policy == "stop":
+            return asyncio.ensure_future(self._stop(c.owner, head.id, "replaced"))
+        if policy == "steer":
+            raise Unsupported("This agent takes no input while it runs.", capability="steer", param="busy")
+        raise RunActive(
+            f"The run {head.id!r} of this session is {head.status}; wait for it, stop it, or ask to queue.",
+            run_id=head.id,
+        )
+
+    async def _base_of_repeated(self, c: Candidate, head: Run) -> Run:
+        """For a request that repeats the session's history: the run whose end it repeats.
+
+        Raises:
+            Conflict: it repeats something else (`history_mismatch`).
+        """
+        said = repeated(c.input)
+        known = spoken(items_of(await self._store.chain_rows(c.owner, c.session_id, head.id)))
+        if not said or said == known[-len(said) :]:
+            return head
+        if not c.start.replaces_history:
+            raise Conflict(
+                "The messages before the last one differ from the session's history; `history: replace` makes a branch.",
+                code="history_mismatch",
+            )
+        for run in reversed(await self._store.chain(c.owner, head.id)):
+            if spoken(items_of(await self._store.chain_rows(c.owner, c.session_id, run.id))) == said:
+                return run
+        raise Conflict("No turn of this session ends with the messages given.", code="history_mismatch")
+
+    async def _create(self, c: Candidate) -> Started:
+        check_results(c.input, await self._open_client_calls(c))
+        items = await self._blobs.stored(c.owner, c.input)
+        positions = await self._live.sessions.positions(c.owner, c.session_id, c.live)
+        base = c.base.id if c.base is not None else None
+        body = RunCreated(agent=c.choice.agent, model=c.choice.model, input=items, continues=base)
+        event = Event(1, positions.next(), self._clock(), 1, body)
+        run = self._run(c, event, base)
+        session = c.session or Session(
+            id=c.session_id,
+            owner=c.owner,
+            agent=c.choice.agent,
+            created_at=event.at,
+            updated_at=event.at,
+            hidden=c.start.session_id is None,
+        )
+        created = await self._store.create_run(
+            NewRun(
+                run=run,
+                session=session,
+                event=event,
+                fingerprint=c.fingerprint,
+                idempotency=self._idempotency(c, event.at),
+                expected_head=session.head,
+            )
+        )
+        if not created.is_new:
+            return Started(run=created.run, attached=True)
+        state = RunState()
+        state.advance(body)
+        recording = self._live.record(run, c.live, state, last_seq=1, newest=[event])
+        if c.is_queued and c.head is not None:
+            self._live.launch_after(recording, c.head)
+        else:
+            self._live.launch(recording)
+        return Started(run=run)
+
+    def _run(self, c: Candidate, event: Event, base: str | None) -> Run:
+        start = c.start
+        run_id = start.run_id or self._ids.new("run")
+        model = c.choice.model if c.choice.is_override else None
+        return Run(
+            id=run_id,
+            owner=c.owner,
+            session_id=c.session_id,
+            agent=c.choice.agent,
+            turn=run_id,
+            created_at=event.at,
+            continues=base,
+            surface=start.surface,
+            model=c.choice.model,
+            settings=msgspec.structs.replace(start.settings, model=model),
+            policies=Policies(
+                disconnect=start.disconnect or self._config.disconnect,
+                recovery=start.recovery or self._config.recovery,
+            ),
+            metadata=start.metadata,
+            store=start.store,
+            background=start.background,
+            first_position=event.position,
+            last_seq=1,
+            legs=[Leg(first_seq=1, created_at=event.at, echo=start.echo)],
+        )
+
+    def _idempotency(self, c: Candidate, now: float) -> Idempotency | None:
+        key = c.start.idempotency_key
+        if key is None:
+            return None
+        return Idempotency(key=key, fingerprint=c.fingerprint, expires_at=now + self._config.idempotency_ttl)
+
+    async def _open_client_calls(self, c: Candidate) -> set[str]:
+        if c.base is None:
+            return set()
+        rows = await self._store.chain_rows(c.owner, c.session_id, c.base.id)
+        return {row.item.call_id for row in rows if isinstance(row.item, ToolCall) and row.item.executor == "client"}

@@ -1,0 +1,167 @@
+"""What nobody asks for: settling runs that a crash left, expiring approvals, deleting and compacting what is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from runstone.config import EngineConfig
+from runstone.core.events import AttemptStarted
+from runstone.core.runs import Decision, Run, Settings
+from runstone.engine.live import LiveRuns
+from runstone.engine.recording import Recording
+from runstone.errors import AlreadyDecided, NotFound, StorageError
+from runstone.runners.base import Runner
+from runstone.storage.base import Store
+
+_log = logging.getLogger("runstone.engine")
+_MAX_ATTEMPTS = 3
+
+
+class Decide(Protocol):
+    """Answers approvals (Engine.decide)."""
+
+    def __call__(self, owner: str, run_id: str, decisions: list[Decision]) -> Awaitable[Run]:
+        """The run after."""
+        ...
+
+
+class Upkeep:
+    """Background work of one process."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Runner],
+        store: Store,
+        live: LiveRuns,
+        *,
+        config: EngineConfig,
+        clock: Callable[[], float],
+        decide: Decide,
+    ) -> None:
+        self._agents = agents
+        self._store = store
+        self._live = live
+        self._config = config
+        self._clock = clock
+        self._decide = decide
+        self._task: asyncio.Task[None] | None = None
+        live.on_ended = self.reader_closed
+
+    def begin(self) -> None:
+        """Sweep from time to time."""
+        self._task = asyncio.create_task(self._sweep_forever(), name="sweep")
+
+    async def end(self) -> None:
+        """Sweep no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    # -- recovery
+
+    async def recover(self) -> None:
+        """Bring every run that an earlier process left into a documented state. Nothing else runs yet."""
+        for run in await self._store.unfinished():
+            await self._recover(run)
+
+    async def _recover(self, run: Run) -> None:
+        recording = await self._live.load(run.owner, run.id)
+        if recording is None:
+            return
+        runner = self._agents.get(run.agent)
+        if runner is None:
+            self._live.end(recording, "interrupted", reason="agent_gone")
+        elif run.status == "queued" and recording.state.phase == "created":
+            await self._requeue(recording)
+        elif recording.state.phase == "paused":
+            if runner.capabilities.durable_approvals.level == "none":
+                self._live.end(recording, "interrupted", reason="pause_lost")
+            else:
+                self._live.forget_idle(recording)
+        elif run.policies.recovery == "interrupted":
+            self._live.end(recording, "interrupted", reason="worker_lost")
+        elif run.attempt >= _MAX_ATTEMPTS:
+            self._live.end(recording, "interrupted", reason="attempts_exhausted")
+        else:
+            self._retry(recording)
+
+    async def _requeue(self, recording: Recording) -> None:
+        before = recording.run.continues
+        ahead = None if before is None else await self._live.load(recording.run.owner, before)
+        if ahead is None:
+            self._live.launch(recording)
+        else:
+            self._live.launch_after(recording, ahead.run)
+
+    def _retry(self, recording: Recording) -> None:
+        run = recording.run
+        recording.update(attempt=run.attempt + 1, status="running", approvals=[], decided=[])
+        recording.emit(AttemptStarted(attempt=run.attempt + 1, reason="worker_lost", discard_after_seq=1))
+        self._live.launch(recording)
+
+    # -- sweeping
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.sweep_every)
+            try:
+                await self.sweep()
+            except StorageError as e:
+                _log.warning("the sweep waits for the store: %s", e)
+            except Exception:
+                _log.exception("the sweep failed; it goes on")
+
+    async def sweep(self) -> None:
+        """One round: runs that the store gave up, expired approvals, what is too old to keep."""
+        await self._close_given_up()
+        await self._expire_approvals()
+        await self._delete_unstored()
+        await self._compact()
+
+    async def _close_given_up(self) -> None:
+        for owner, run_id in list(self._live.given_up):
+            self._live.recordings.pop((owner, run_id), None)
+            recording = await self._live.load(owner, run_id)
+            if recording is not None:
+                self._live.end(recording, "interrupted", reason="storage")
+                await recording.flushed()
+            self._live.given_up.discard((owner, run_id))
+
+    async def _expire_approvals(self) -> None:
+        now = self._clock()
+        for run in await self._store.unfinished():
+            expired = [a.approval_id for a in run.approvals if a.expires_at is not None and a.expires_at <= now]
+            if run.status != "waiting" or not expired:
+                continue
+            decisions = [Decision(approval_id=id, decision="expired", reason="expired") for id in expired]
+            try:
+                await self._decide(run.owner, run.id, decisions)
+            except (AlreadyDecided, NotFound):
+                _log.info("run %s: an approval was decided while it expired", run.id)
+
+    async def _delete_unstored(self) -> None:
+        for run in await self._store.ended(stored=False, before=self._clock() - self._config.unstored_ttl, limit=100):
+            await self._delete_content(run)
+
+    async def _compact(self) -> None:
+        for run in await self._store.ended(stored=True, before=self._clock() - self._config.events_ttl, limit=20):
+            if (run.owner, run.id) in self._live.recordings:
+                continue
+            await self._store.save_run(msgspec.structs.replace(run, compacted=True))
+            await self._store.compact(run.owner, run.id)
+
+    def reader_closed(self, recording: Recording) -> None:
+        """A run's last reader may have left: what must not be stored goes now."""
+        run = recording.run
+        if not run.store and run.outcome is not None and recording.readers == 0 and not run.compacted:
+            self._live.spawn(self._delete_content(run), f"deleting run {run.id}")
+
+    async def _delete_content(self, run: Run) -> None:
+        stripped = msgspec.structs.replace(run, compacted=True, settings=Settings(), metadata={}, legs=[])
+        await self._store.save_run(stripped)
+        await self._store.delete_run(run.owner, run.id, keep_record=True)
