@@ -1,0 +1,1 @@
+"""OpenAI Responses and Conversations: items in, typed and numbered events out, in two dialects."""
