@@ -186,6 +186,17 @@ class RunState:
         if rule is not None:
             rule(body)
 
+    def advance_delta(self, item_id: str, text: str, kind: str) -> None:
+        """Take one more delta of an open item of `kind`: what `advance` does for the three deltas, without its look-ups.
+
+        Raises:
+            LocalProtocolError: it may not come here; the state is unchanged.
+        """
+        opened = self.open_items.get(item_id)
+        if opened is None or opened.started.kind != kind or self.phase != "active":
+            raise LocalProtocolError(f"no open {kind} has the id {item_id!r} while the run is {self.phase!r}")
+        opened.add(text)
+
     def advance_all(self, bodies: Iterable[Body]) -> None:
         """Take each of `bodies` in order."""
         for body in bodies:
@@ -267,19 +278,13 @@ class RunState:
         opened.replace(item.arguments if isinstance(item, ToolCall) else getattr(item, "text", ""))
 
     def _text(self, body: TextDelta) -> None:
-        self._delta(body, "message")
+        self.advance_delta(body.item_id, body.text, "message")
 
     def _reasoning(self, body: ReasoningDelta) -> None:
-        self._delta(body, "reasoning")
+        self.advance_delta(body.item_id, body.text, "reasoning")
 
     def _arguments(self, body: ArgumentsDelta) -> None:
-        self._delta(body, "tool_call")
-
-    def _delta(self, body: TextDelta | ReasoningDelta | ArgumentsDelta, kind: str) -> None:
-        opened = self.open_items.get(body.item_id)
-        if opened is None or opened.started.kind != kind:
-            raise LocalProtocolError(f"no open {kind} has the id {body.item_id!r}")
-        opened.add(body.text)
+        self.advance_delta(body.item_id, body.text, "tool_call")
 
     # -- approvals and steering
 

@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from runstone.core.events import Body, StepEnded
+import msgspec
+
+from runstone.core.events import ApprovalRequested, Body, StepEnded
 from runstone.core.items import Item
 from runstone.core.runs import Decision, Usage
 from runstone.engine.pauses import continue_run, pause
@@ -27,6 +29,7 @@ class EngineContext:
         self,
         recording: Recording,
         *,
+        approval_timeout: float,
         load_blob: Callable[[str], Awaitable[bytes]],
         load_payload: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
@@ -36,6 +39,7 @@ class EngineContext:
         self.usage: Usage | None = recording.run.usage
         self.finish_reason: str | None = None
         self._recording = recording
+        self._approval_timeout = approval_timeout
         self._load_blob = load_blob
         self._load_payload = load_payload
         self._is_disowned = False
@@ -62,8 +66,11 @@ class EngineContext:
             return
         if recording.state.phase == "paused":
             continue_run(recording)
-        if type(body) is StepEnded:
-            self._note(body)
+        kind = type(body)
+        if kind is StepEnded:
+            self._note(body)  # type: ignore[arg-type]
+        elif kind is ApprovalRequested:
+            body = self._with_expiry(body)  # type: ignore[arg-type]
         recording.emit(body)
 
     def disown(self) -> None:
@@ -73,6 +80,11 @@ class EngineContext:
     async def wait(self) -> None:
         """Let others run, and return when there is room for more events."""
         await self._recording.wait()
+
+    def _with_expiry(self, asked: ApprovalRequested) -> ApprovalRequested:
+        if asked.expires_at is not None:
+            return asked
+        return msgspec.structs.replace(asked, expires_at=self._recording.now() + self._approval_timeout)
 
     def _note(self, step: StepEnded) -> None:
         if step.usage is not None:

@@ -149,7 +149,10 @@ class LiveRuns:
             return await self._load_payload(run, told[0], context)
 
         context = EngineContext(
-            recording, load_blob=lambda reference: self._blobs.content(run.owner, reference), load_payload=payload
+            recording,
+            approval_timeout=self._config.approval_timeout,
+            load_blob=lambda reference: self._blobs.content(run.owner, reference),
+            load_payload=payload,
         )
         execution = Execution(
             recording, runner, context, config=self._config, request=request, on_done=self._execution_done
@@ -203,10 +206,10 @@ class LiveRuns:
             # A queued run that was stopped: whoever waits behind it waits no longer.
             self._launch_follower(follower)
 
-    async def wait_idle(self, timeout: float) -> bool:
-        """Wait until nothing is driven; False when `timeout` seconds did not suffice."""
+    async def wait_idle(self, seconds: float) -> bool:
+        """Wait until nothing is driven; False when `seconds` did not suffice."""
         tasks = [execution.task for execution in self.executions.values()] + list(self._tasks)
         if not tasks:
             return True
-        _, pending = await asyncio.wait(tasks, timeout=timeout)
+        _, pending = await asyncio.wait(tasks, timeout=seconds)
         return not pending

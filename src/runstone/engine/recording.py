@@ -20,13 +20,14 @@ from runstone.core.events import ArgumentsDelta, Body, Event, ReasoningDelta, Te
 from runstone.core.lifecycle import RunState
 from runstone.core.runs import Run
 from runstone.core.transcript import RowChange, row_change
-from runstone.engine.scrub import scrubbed, scrubbed_text
+from runstone.engine.scrub import clean_delta, scrubbed
 from runstone.engine.sessions import LiveSession
 from runstone.errors import AppendConflict, StorageError, StorageUnavailable
 from runstone.storage.base import Append, EventLog
 
 _log = logging.getLogger("runstone.engine")
 _EVENT_OVERHEAD_BYTES: Final = 100
+_DELTA_OF: Final[dict[type, str]] = {TextDelta: "message", ReasoningDelta: "reasoning", ArgumentsDelta: "tool_call"}
 
 
 class _Stretch:
@@ -103,24 +104,21 @@ class Recording:
             self.dropped += 1
             return 0
         kind = type(body)
-        change: RowChange | None = None
-        if kind is TextDelta or kind is ReasoningDelta or kind is ArgumentsDelta:
-            text = body.text  # type: ignore[union-attr]
-            if not text.isascii():
-                clean = scrubbed_text(text)
-                if clean is not text:
-                    body = kind(item_id=body.item_id, text=clean)  # type: ignore[union-attr]
-            size = len(text) + _EVENT_OVERHEAD_BYTES
-            self.state.advance(body)
+        delta_of = _DELTA_OF.get(kind)
+        if delta_of is not None:
+            size = _EVENT_OVERHEAD_BYTES + len(body.text)  # type: ignore[union-attr]
+            if not body.text.isascii():  # type: ignore[union-attr]
+                body = clean_delta(body)
+            self.state.advance_delta(body.item_id, body.text, delta_of)  # type: ignore[union-attr]
         else:
             body, size = scrubbed(body)
             change = self._change_of(body)
+            if change is not None:
+                self._changes.append(change)
         seq = self._next_seq
         self._next_seq = seq + 1
         self._pending.append(Event(seq, self._positions.next(), self._clock(), self.run.attempt, body))
         self._pending_bytes += size
-        if change is not None:
-            self._changes.append(change)
         if not self._scheduled:
             self._schedule()
         self._slice += 1

@@ -23,6 +23,13 @@ def scrubbed_text(text: str) -> str:
     return text
 
 
+def clean_delta(body: Body) -> Body:
+    """A delta with its text scrubbed; the same object when there was nothing to do."""
+    text: str = body.text  # type: ignore[union-attr]
+    clean = scrubbed_text(text)
+    return body if clean is text else type(body)(item_id=body.item_id, text=clean)  # type: ignore[call-arg, union-attr]
+
+
 def scrubbed(body: Body) -> tuple[Body, int]:
     """`body` fit for the log, and its size there in bytes.
 
@@ -39,7 +46,7 @@ def scrubbed(body: Body) -> tuple[Body, int]:
     return clean, len(to_json(clean))
 
 
-def _scrubbed_value(value: Any) -> Any:
+def _scrubbed_value(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, str):
         return scrubbed_text(value)
     if isinstance(value, dict):
