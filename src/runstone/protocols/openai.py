@@ -12,7 +12,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, Literal, TypeVar, assert_never
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -471,6 +471,16 @@ def responses_usage(usage: Usage | None) -> Json | None:
     }
 
 
+def known_usage(usage: Usage) -> Json:
+    """What `usage` says, in Chat's words; what nobody counted is absent."""
+    counts = {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+    return {key: count for key, count in counts.items() if count is not None}
+
+
 def _counts(usage: Usage | None) -> tuple[int, int, int] | None:
     """Input, output and total tokens, one computed from the other two where it is missing."""
     if usage is None:
@@ -507,8 +517,9 @@ def usage_from_wire(value: object) -> Usage | None:
     return None if usage == Usage() else usage
 
 
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 #: Reason of a completed run -> Chat's `finish_reason`; any other reason, and none, is `stop`.
-FINISH_OF_REASON: Final = {
+FINISH_OF_REASON: Final[dict[str, FinishReason]] = {
     "max_output_tokens": "length",
     "content_filter": "content_filter",
     "client_tools": "tool_calls",
