@@ -31,7 +31,14 @@ LONG_MODULES: dict[str, str] = {}
 PROTOCOL_FILES = {"types.py", "request.py", "encode.py", "decode.py", "history.py", "errors.py"}
 
 # "protocol/file.py" -> why this protocol has a file that the others do not have
-EXTRA_PROTOCOL_FILES: dict[str, str] = {}
+EXTRA_PROTOCOL_FILES: dict[str, str] = {
+    "responses/body.py": "the response object stands in streams, in answers and behind GET",
+    "responses/emit.py": "sequence numbers and output indexes, apart from what is said with them",
+    "responses/ids.py": "ids on this wire are made of ours and read back",
+    "responses/input.py": "the same items come in requests and in conversations",
+    "responses/items.py": "streams, outputs and history show an item alike",
+    "responses/streams.py": "one class per way to show an open item, two dialects",
+}
 
 # `native` is the log's own form, so it needs no wire shapes and no foreign history.
 UNLIKE_PROTOCOLS = {"native"}
@@ -42,6 +49,7 @@ DOORS = (
     "protocols/*/decode.py",
     "protocols/*/history.py",
     "protocols/openai.py",  # the readers that Responses and Chat share
+    "protocols/responses/input.py",  # the items of requests and conversations
     "adapters/*.py",
     "runners/*.py",
     "conformance/**/*.py",  # judges other people's frames as they are

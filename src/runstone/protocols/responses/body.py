@@ -10,9 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from runstone.core.events import RunEnded
-from runstone.core.runs import RunFailure, Usage
+from runstone.core.runs import Leg, Usage
 from runstone.protocols.base import Header
 from runstone.protocols.openai import responses_usage
+from runstone.protocols.responses.errors import RUN_RESTARTED, error_of
 from runstone.protocols.responses.ids import response_id
 from runstone.protocols.responses.items import output_text
 from runstone.protocols.responses.types import Dialect, OutputItem, ResponseError, ResponseObject, Status
@@ -42,8 +43,6 @@ DEFAULTS: Final[dict[str, Any]] = {
     "safety_identifier": None,
     "prompt_cache_key": None,
 }
-#: OpenAI's words for `error.code`; official clients check it, so any other of ours becomes the first.
-ERROR_CODES: Final = frozenset({"server_error", "rate_limit_exceeded", "invalid_prompt", "bio_policy"})
 INCOMPLETE_REASONS: Final = frozenset({"max_output_tokens", "content_filter"})
 
 
@@ -61,16 +60,7 @@ WAITING: Final[dict[Dialect, Ending]] = {
     "openai": Ending(status="completed", event="response.completed"),
     "ksadk": Ending(status="incomplete", event="response.incomplete", reason="approval_required"),
 }
-RESTARTED: Final = Ending(
-    status="failed",
-    event="response.failed",
-    error={
-        "code": "server_error",
-        "message": "The run was started again; what this response said does not count any more.",
-        "type": "run_restarted",
-        "param": None,
-    },
-)
+RESTARTED: Final = Ending(status="failed", event="response.failed", error=RUN_RESTARTED)
 
 
 def ending_of(ended: RunEnded, dialect: Dialect) -> Ending:
@@ -89,18 +79,6 @@ def ending_of(ended: RunEnded, dialect: Dialect) -> Ending:
             return Ending(status="incomplete", event="response.incomplete", reason=reason)
         case "failed" | "interrupted":
             return Ending(status="failed", event="response.failed", error=error_of(ended))
-
-
-def error_of(ended: RunEnded) -> ResponseError:
-    """The error of a response whose run failed or was interrupted."""
-    word = ended.reason or ended.outcome
-    failure = ended.error or RunFailure(code=word, message=f"The run was {ended.outcome}: {word}.")
-    return {
-        "code": failure.code if failure.code in ERROR_CODES else "server_error",
-        "message": failure.message,
-        "type": failure.code,
-        "param": None,
-    }
 
 
 class ResponseBody:
@@ -146,13 +124,19 @@ class ResponseBody:
 
 
 def _echo(header: Header) -> dict[str, Any]:
-    """What the leg's request said; a leg that began without one says what the run's first request said."""
-    k = header.leg_index
-    if PROTOCOL in header.leg.echo:
-        echo: dict[str, Any] = header.leg.echo[PROTOCOL]
-        return echo
-    legs = header.run.legs
-    first: dict[str, Any] = legs[0].echo[PROTOCOL] if legs and PROTOCOL in legs[0].echo else {}
-    texts = {key: value for key, value in header.run.metadata.items() if isinstance(value, str)}
-    before = {"previous_response_id": response_id(header.run.id, k - 1)} if k else {}
-    return {"metadata": texts, **first, **before}
+    """What the leg's request said; a leg that began without one says what the request before it said."""
+    run, leg, k = header.run, header.leg, header.leg_index
+    before = run.legs[k - 1] if 0 < k <= len(run.legs) else None
+    own = _of(leg)
+    if own is not None and (before is None or own != _of(before)):
+        return own
+    texts = {key: value for key, value in run.metadata.items() if isinstance(value, str)}
+    said = own or (_of(run.legs[0]) if run.legs else None) or {"metadata": texts}
+    if not k or ("conversation" in said and said["conversation"] is not None):
+        return said
+    return {**said, "previous_response_id": response_id(run.id, k - 1)}
+
+
+def _of(leg: Leg) -> dict[str, Any] | None:
+    echo: dict[str, Any] | None = leg.echo.get(PROTOCOL)
+    return echo
