@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from runstone.core.events import ApprovalRequested, Body, StepEnded
+from runstone.core.events import ApprovalRequested, Body, InputSettled, StepEnded
 from runstone.core.items import Item
 from runstone.core.runs import Decision, Usage
 from runstone.engine.pauses import continue_run, pause
@@ -132,9 +132,23 @@ class EngineContext:
         """The names of the second payload contract; attachments are extracted on the first call."""
         return await self._load_payload()
 
+    # -- steering
+
+    @property
+    def has_input(self) -> bool:
+        """Whether the user said something since the last `take_input`."""
+        return bool(self._recording.state.inputs)
+
     def take_input(self) -> list[Item]:
-        """New input of the user since the last call."""
-        return []
+        """New input of the user since the last call; it is delivered by this call."""
+        recording = self._recording
+        if self._is_disowned or recording.is_sealed:
+            return []
+        taken: list[Item] = []
+        for received in list(recording.state.inputs.values()):
+            self.emit(InputSettled(input_id=received.input_id, outcome="delivered"))
+            taken += received.content
+        return taken
 
     # -- decisions
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from runstone.config import EngineConfig
 from runstone.core.commands import Start
+from runstone.core.items import Item
 from runstone.core.runs import Decision, Run
 from runstone.core.transcript import Page
 from runstone.engine.blobs import Blobs
+from runstone.engine.directory import Directory
 from runstone.engine.history import History
 from runstone.engine.ids import IdSource
 from runstone.engine.live import LiveRuns
@@ -22,9 +24,11 @@ from runstone.engine.pauses import checked_decisions, continue_run, pause
 from runstone.engine.payloads import NoPayloads, Payloads
 from runstone.engine.reader import Reader
 from runstone.engine.recording import Recording
+from runstone.engine.sessions import SessionReader
 from runstone.engine.starting import Started, Starter
+from runstone.engine.steering import Receipt, check_steerable, not_accepting, receive, settled
 from runstone.engine.upkeep import Upkeep
-from runstone.errors import AlreadyDecided, CursorExpired, CursorUnknown, NotFound
+from runstone.errors import AlreadyDecided, Conflict, CursorExpired, CursorUnknown, NotFound
 from runstone.runners.base import Runner
 from runstone.storage.base import FileStore, Store
 
@@ -67,6 +71,17 @@ class Engine:
             default_agent=self.default_agent,
             stop=lambda owner, run_id, reason: self.stop(owner, run_id, reason=reason),
             answer=self._answer,
+            steer=self._steer_and_see,
+            over=self._started_or_over,
+        )
+        self.directory = Directory(
+            store,
+            self.live,
+            blobs=self.blobs,
+            clock=clock,
+            ids=self.ids,
+            default_agent=self.default_agent,
+            stop=self.stop,
         )
         self._history = History(store, self.live)
         self._upkeep = Upkeep(self.agents, store, self.live, config=self.config, clock=clock, decide=self.decide)
@@ -185,6 +200,86 @@ class Engine:
         execution = self.live.executions.get((owner, run_id))
         if execution is not None:
             execution.stop("cancelled", reason)
+
+    async def steer(self, owner: str, run_id: str, content: list[Item], *, by: str | None = None) -> Receipt:
+        """Put new input into a run that is going on. The receipt says that it is in the log; the log says what became of it.
+
+        Raises:
+            NotFound: the owner has no such run.
+            Unsupported: the agent takes no input while it runs.
+            Conflict: the run is not running (`run_not_accepting_steer`).
+        """
+        run = await self.run(owner, run_id)
+        check_steerable(self._runner(run))
+        recording = await self.live.load(owner, run_id)
+        if recording is None:
+            raise not_accepting(run.id, run.status)
+        items = await self.blobs.stored(owner, content)
+        execution = self.live.executions.get((owner, run_id))
+        if execution is None or execution.is_stopping:
+            raise not_accepting(run.id, "stopping" if execution else recording.run.status)
+        receipt = receive(recording, self._runner(run), items, input_id=self.ids.new("inp"), by=by)
+        await recording.reached(receipt.seq)
+        return receipt
+
+    async def _steer_and_see(self, run: Run, items: list[Item]) -> int | None:
+        try:
+            receipt = await self.steer(run.owner, run.id, items)
+        except Conflict:
+            return None
+        return await settled(await self.reader(run.owner, run.id, after=receipt.seq), receipt)
+
+    async def _started_or_over(self, owner: str, run_id: str) -> None:
+        recording = self.live.recordings.get((owner, run_id))
+        while recording is not None and recording.run.status == "queued" and recording.broken is None:
+            await recording.changed()
+
+    def _runner(self, run: Run) -> Runner:
+        runner = self.agents.get(run.agent)
+        if runner is None:
+            raise NotFound("agent", run.agent)
+        return runner
+
+    async def regenerate(self, owner: str, run_id: str, start: Start) -> Started:
+        """Answer the run's turn again, as a new run beside it: the session shows the new one, the old one stays readable.
+
+        `start.input`, when not empty, replaces the turn's input; its `agent` and `session_id` are ignored. Later turns stay
+        with the old run's branch.
+
+        Raises:
+            NotFound: the owner has no such run.
+            RunActive: it, or the session's newest run, is not over.
+        """
+        return await self._starter.regenerate(owner, await self.run(owner, run_id), start)
+
+    async def alternatives(self, owner: str, run_id: str) -> list[Run]:
+        """The runs that answer the same turn, oldest first, itself among them."""
+        run = await self.run(owner, run_id)
+        runs = await self.store.runs(owner, session_id=run.session_id, turn=run.turn, limit=1_000)
+        return [await self.run(owner, found.id) for found in reversed(runs)]
+
+    async def session_reader(self, owner: str, session_id: str, *, after: int | None = None) -> SessionReader:
+        """A reader of all the session's events above position `after`; from now on when it is None.
+
+        Raises:
+            NotFound: the owner has no such session.
+            CursorUnknown: no event has that position yet.
+        """
+        if await self.store.session(owner, session_id) is None:
+            raise NotFound("session", session_id)
+        live = self.live.sessions.get(owner, session_id)
+        await self.live.sessions.positions(owner, session_id, live)
+        safe = live.safe_position
+        if after is not None and not 0 <= after <= safe:
+            raise CursorUnknown(str(after), expected=f"a position from 0 to {safe}")
+        return SessionReader(
+            self.store,
+            live,
+            owner=owner,
+            session_id=session_id,
+            after=safe if after is None else after,
+            page_events=self.config.page_events,
+        )
 
     async def decide(
         self, owner: str, run_id: str, decisions: list[Decision], *, echo: dict[str, Any] | None = None

@@ -88,6 +88,11 @@ class Execution:
         if not self._stop.done():
             self._stop.set_result((outcome, reason))
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody asked it to end."""
+        return self._stop.done()
+
     def _broken(self) -> None:
         self.stop("interrupted", "storage")
 

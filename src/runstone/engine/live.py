@@ -128,6 +128,7 @@ class LiveRuns:
         settled = recording.broken is not None or recording.committed == recording.last_seq
         if idle and settled and self.recordings.get(key) is recording:
             del self.recordings[key]
+            recording.session.writing.pop(key[1], None)
 
     # -- driving
 

@@ -87,6 +87,7 @@ class Recording:
         self._waiters: list[asyncio.Future[None]] = []
         self._slice = 0
         self._slice_limit = 1
+        session.writing[run.id] = self
         if newest:
             self._keep(_Stretch(newest, _EVENT_OVERHEAD_BYTES * len(newest)))
 
@@ -208,6 +209,7 @@ class Recording:
         if batch.events:
             self._keep(_Stretch(batch.events, self._in_flight_bytes))
             self.committed = batch.events[-1].seq
+            self.session.became_visible(self.run.id, batch.events)
         self._in_flight_bytes = 0
         self._wake()
         if (self._pending or self._run_changed) and not self._scheduled:
@@ -245,6 +247,15 @@ class Recording:
     def last_seq(self) -> int:
         """The newest number given, visible or not."""
         return self._next_seq - 1
+
+    @property
+    def first_invisible(self) -> int | None:
+        """The lowest position given to an event that is not visible yet; None when there is none."""
+        if self.broken is not None:
+            return None
+        if self._in_flight is not None and self._in_flight.events:
+            return self._in_flight.events[0].position
+        return self._pending[0].position if self._pending else None
 
     def read(self, after: int) -> list[Event] | None:
         """Visible events with a seq above `after`; None when memory does not reach back so far."""

@@ -1,11 +1,21 @@
-"""What the process keeps of a session in use: who may admit a start, and the next position."""
+"""What the process keeps of a session in use: who may admit a start, the next position, and what its readers follow.
+
+Events of several runs of one session are committed apart, so a higher position may be visible before a lower one. A session's
+reader is given a position only when every lower one is visible: `safe_position`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from runstone.storage.base import EventLog
+from runstone.core.events import Event
+from runstone.storage.base import EventLog, SessionEvent
+
+_RING_EVENTS: Final = 2_000
 
 
 class Positions:
@@ -27,14 +37,90 @@ class Positions:
         return self._next
 
 
+class Writing(Protocol):
+    """A recording, as its session sees it."""
+
+    @property
+    def first_invisible(self) -> int | None:
+        """The lowest position that it gave to an event which is not visible yet; None when there is none."""
+        ...
+
+
 class LiveSession:
     """One session in use in this process. `lock` is held while a start is admitted or the session's rows are changed."""
 
-    __slots__ = ("__weakref__", "lock", "positions")
+    __slots__ = ("__weakref__", "_held", "_ring", "_ring_after", "_waiters", "lock", "positions", "readers", "writing")
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.positions: Positions | None = None
+        self.readers = 0
+        self.writing: dict[str, Writing] = {}
+        self._held: list[SessionEvent] = []
+        self._ring: list[SessionEvent] = []
+        self._ring_after = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def safe_position(self) -> int:
+        """The highest position such that everything up to it is visible."""
+        assert self.positions is not None
+        pending = [first for writing in self.writing.values() if (first := writing.first_invisible) is not None]
+        return min(pending) - 1 if pending else self.positions.peek() - 1
+
+    def add_reader(self) -> None:
+        """A reader follows the session from here on."""
+        if self.readers == 0:
+            self._ring_after = self.safe_position
+        self.readers += 1
+
+    def drop_reader(self) -> None:
+        """It does not any more."""
+        self.readers -= 1
+        if self.readers == 0:
+            self._ring.clear()
+            self._held.clear()
+
+    def became_visible(self, run_id: str, events: list[Event]) -> None:
+        """A run of the session has more events for everybody to see."""
+        if self.readers == 0:
+            return
+        self._held += [
+            SessionEvent(run_id=run_id, event=event) for event in events if event.position > self._ring_after
+        ]
+        safe = self.safe_position
+        ready = [held for held in self._held if held.event.position <= safe]
+        if not ready:
+            return
+        if len(ready) == len(self._held):
+            self._held = []
+        else:
+            self._held = [held for held in self._held if held.event.position > safe]
+        ready.sort(key=_position)
+        self._ring += ready
+        if len(self._ring) > 2 * _RING_EVENTS:
+            self._ring_after = self._ring[-_RING_EVENTS - 1].event.position
+            del self._ring[:-_RING_EVENTS]
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def read(self, after: int) -> list[SessionEvent] | None:
+        """Events above `after` that are safe to show; None when memory does not reach back so far."""
+        if after < self._ring_after:
+            return None
+        return self._ring[bisect_right(self._ring, after, key=_position) :]
+
+    def changed(self) -> asyncio.Future[None]:
+        """Done when there is more to read."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+
+def _position(event: SessionEvent) -> int:
+    return event.event.position
 
 
 class LiveSessions:
@@ -58,3 +144,68 @@ class LiveSessions:
             if live.positions is None:
                 live.positions = Positions(last + 1)
         return live.positions
+
+
+class SessionReader:
+    """Follows all runs of a session from a position, each event once, in order. Close it."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        live: LiveSession,
+        *,
+        owner: str,
+        session_id: str,
+        after: int,
+        page_events: int,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.cursor = after
+        self._log = log
+        self._live = live
+        self._owner = owner
+        self._session_id = session_id
+        self._page_events = page_events
+        self._on_close = on_close
+        self._woken: asyncio.Future[None] | None = None
+        self._is_open = True
+        live.add_reader()
+
+    async def read(self) -> list[SessionEvent] | None:
+        """The next events; None when `wake` was called first. It never ends by itself: sessions go on.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """
+        while True:
+            events = self._live.read(self.cursor)
+            if events is None:
+                safe = self._live.safe_position
+                page = await self._log.session_events(
+                    self._owner, self._session_id, after=self.cursor, limit=self._page_events
+                )
+                events = [found for found in page if found.event.position <= safe]
+                if not events:
+                    # Nothing is stored between here and what memory has.
+                    self.cursor = max(self.cursor, safe)
+                    continue
+            if events:
+                self.cursor = events[-1].event.position
+                return events
+            self._woken = self._live.changed()
+            await self._woken
+            if self._woken is None:
+                return None
+
+    def wake(self) -> None:
+        """Let a waiting `read` return None."""
+        woken, self._woken = self._woken, None
+        if woken is not None and not woken.done():
+            woken.set_result(None)
+
+    def close(self) -> None:
+        """Stop following."""
+        if self._is_open:
+            self._is_open = False
+            self._live.drop_reader()
+            self._on_close()

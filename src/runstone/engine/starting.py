@@ -13,7 +13,7 @@ from runstone.core.commands import Start
 from runstone.core.events import Event, RunCreated
 from runstone.core.items import Item, ToolCall
 from runstone.core.lifecycle import RunState
-from runstone.core.runs import Decision, Leg, Policies, Run, Session
+from runstone.core.runs import Decision, Leg, Policies, Run, Session, Trigger
 from runstone.engine.admission import (
     Choice,
     check_results,
@@ -29,18 +29,24 @@ from runstone.engine.blobs import Blobs
 from runstone.engine.ids import IdSource
 from runstone.engine.live import LiveRuns
 from runstone.engine.sessions import LiveSession
+from runstone.engine.steering import check_steerable
+from runstone.engine.titles import title_of
 from runstone.engine.turns import items_of
-from runstone.errors import Conflict, InvalidRequest, NotFound, RunActive, StorageUnavailable, Unsupported
+from runstone.errors import Conflict, InvalidRequest, NotFound, RunActive, StorageUnavailable
 from runstone.runners.base import Runner
 from runstone.storage.base import Idempotency, NewRun, Store
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start led to: the run, the leg that answers it, and whether it only attached to a run that was there."""
+    """What a start led to: the run, the leg that answers it, and whether it only attached to a run that was there.
+
+    `after`: the event from which on the run answers this start; above 0 only when the input was steered into a running run.
+    """
 
     run: Run
     leg_index: int = 0
     attached: bool = False
+    after: int = 0
 
 
 class Candidate(msgspec.Struct, kw_only=True):
@@ -58,16 +64,24 @@ class Candidate(msgspec.Struct, kw_only=True):
     base: Run | None = None
     input: list[Item] = []
     is_queued: bool = False
+    replaces: Run | None = None
 
 
 #: What has to happen before admission is tried again.
 Obstacle = Awaitable[Any]
 Stop = Callable[[str, str, str], Awaitable[Run]]
 Answer = Callable[[Run, list[Decision], dict[str, Any]], Awaitable[int]]
+Steer = Callable[[Run, list[Item]], Awaitable[int | None]]
+Over = Callable[[str, str], Awaitable[None]]
 
 
 class Starter:
-    """Admits starts. `stop` ends a run for a reason, `answer` gives a waiting run decisions and returns the new leg."""
+    """Admits starts.
+
+    `stop` ends a run for a reason; `answer` gives a waiting run decisions and returns the new leg; `steer` puts input into a
+    running run and returns the event that delivered it, None when the run ended first; `over` waits for a run's outcome or
+    for it to run.
+    """
 
     def __init__(
         self,
@@ -82,6 +96,8 @@ class Starter:
         default_agent: str,
         stop: Stop,
         answer: Answer,
+        steer: Steer,
+        over: Over,
     ) -> None:
         self.is_draining = False
         self._agents = agents
@@ -94,6 +110,8 @@ class Starter:
         self._default_agent = default_agent
         self._stop = stop
         self._answer = answer
+        self._steer = steer
+        self._over = over
 
     async def start(self, owner: str, start: Start) -> Started:
         """See `Engine.start`."""
@@ -120,9 +138,46 @@ class Starter:
         while True:
             async with candidate.live.lock:
                 admitted = await self._admit(candidate)
+            if not isinstance(admitted, Started):
+                admitted = await admitted
             if isinstance(admitted, Started):
                 return admitted
-            await admitted
+
+    async def regenerate(self, owner: str, old: Run, start: Start) -> Started:
+        """See `Engine.regenerate`. `start.input` is empty when the turn's own input is to be answered again."""
+        mark = fingerprint(start, old.agent)
+        there = await self._store.existing(owner, mark, run_id=start.run_id, key=start.idempotency_key)
+        if there is not None:
+            return Started(run=there, attached=True)
+        if self.is_draining:
+            raise StorageUnavailable("The server is shutting down.", code="draining")
+        candidate = Candidate(
+            owner=owner,
+            start=start,
+            choice=Choice(agent=old.agent, model=old.model, is_override=old.settings.model is not None),
+            fingerprint=mark,
+            session_id=old.session_id,
+            live=self._live.sessions.get(owner, old.session_id),
+            parent=None,
+            replaces=old,
+        )
+        async with candidate.live.lock:
+            return await self._replace(candidate, old)
+
+    async def _replace(self, c: Candidate, old: Run) -> Started:
+        c.session = await self._store.session(c.owner, c.session_id)
+        c.head = await self._current(c.owner, c.session.head if c.session else None)
+        for run in (await self._current(c.owner, old.id), c.head):
+            if run is not None and run.outcome is None:
+                raise RunActive(
+                    f"The run {run.id!r} is {run.status}; a turn is regenerated when it is over.", run_id=run.id
+                )
+        c.base = await self._current(c.owner, old.continues)
+        c.input = c.start.input
+        if not c.input:
+            rows = await self._store.run_rows(c.owner, old.id)
+            c.input = [row.item for row in rows if row.is_input and row.seq == 1]
+        return await self._create(c)
 
     async def _parent(self, owner: str, start: Start) -> Run | None:
         if start.continues is None:
@@ -174,6 +229,12 @@ class Starter:
         assert run is not None
         return Started(run=run, leg_index=leg_index)
 
+    async def _steered(self, c: Candidate, head: Run) -> Started | None:
+        """Put the input into the running run; None when that came too late, so that it has to become a start of its own."""
+        items = await self._blobs.stored(c.owner, c.input)
+        delivered = await self._steer(head, items)
+        return None if delivered is None else Started(run=head, attached=True, after=delivered)
+
     def _obstacle(self, c: Candidate) -> Obstacle | None:
         """What has to end before this start, by the busy policy; None when it may come now, or is queued.
 
@@ -193,7 +254,8 @@ class Starter:
         if policy == "stop":
             return asyncio.ensure_future(self._stop(c.owner, head.id, "replaced"))
         if policy == "steer":
-            raise Unsupported("This agent takes no input while it runs.", capability="steer", param="busy")
+            check_steerable(self._agents[head.agent])
+            return self._steered(c, head) if head.status == "running" else self._over(c.owner, head.id)
         raise RunActive(
             f"The run {head.id!r} of this session is {head.status}; wait for it, stop it, or ask to queue.",
             run_id=head.id,
@@ -224,7 +286,8 @@ class Starter:
         items = await self._blobs.stored(c.owner, c.input)
         positions = await self._live.sessions.positions(c.owner, c.session_id, c.live)
         base = c.base.id if c.base is not None else None
-        body = RunCreated(agent=c.choice.agent, model=c.choice.model, input=items, continues=base)
+        trigger: Trigger = "start" if c.replaces is None else "regenerate"
+        body = RunCreated(agent=c.choice.agent, model=c.choice.model, input=items, continues=base, trigger=trigger)
         event = Event(1, positions.next(), self._clock(), 1, body)
         run = self._run(c, event, base)
         session = c.session or Session(
@@ -233,6 +296,7 @@ class Starter:
             agent=c.choice.agent,
             created_at=event.at,
             updated_at=event.at,
+            title=None if c.start.session_id is None else await title_of(self._store, c.owner, items),
             hidden=c.start.session_id is None,
         )
         created = await self._store.create_run(
@@ -265,7 +329,8 @@ class Starter:
             owner=c.owner,
             session_id=c.session_id,
             agent=c.choice.agent,
-            turn=run_id,
+            turn=run_id if c.replaces is None else c.replaces.turn,
+            trigger="start" if c.replaces is None else "regenerate",
             created_at=event.at,
             continues=base,
             surface=start.surface,

@@ -107,6 +107,11 @@ class RunContext(Protocol):
         """The answer to an approval that was asked for with `emit`; the run waits meanwhile."""
         ...
 
+    @property
+    def has_input(self) -> bool:
+        """Whether `take_input` would give something. End what is being said before you take it."""
+        ...
+
     def take_input(self) -> list[Item]:
         """New input of the user since the last call, in order; it counts as delivered here."""
         ...

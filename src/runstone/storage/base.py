@@ -112,6 +112,10 @@ class RunStore(Protocol):
         """Delete it with its runs, events, rows and idempotency keys; False when there was none."""
         ...
 
+    async def is_title_taken(self, owner: str, title: str) -> bool:
+        """Whether a session of the owner that is not hidden has exactly this title."""
+        ...
+
     async def sessions(
         self, owner: str, *, limit: int, offset: int = 0, search: str | None = None, agent: str | None = None
     ) -> list[Session]:
@@ -155,10 +159,14 @@ class RunStore(Protocol):
         *,
         session_id: str | None = None,
         statuses: list[str] | None = None,
+        turn: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> list[Run]:
-        """Runs, newest first, of one session or of all; `before` is the id of a run, whose successors in this order come."""
+        """Runs, newest first, of one session or of all; `before` is the id of a run, whose successors in this order come.
+
+        `turn`: only the alternatives of that turn.
+        """
         ...
 
     async def runs_by_id(self, owner: str, run_ids: list[str]) -> list[Run]:
