@@ -119,7 +119,9 @@ class Starter:
         check_tools(start, self._agents[choice.agent])
         mark = fingerprint(start, choice.agent)
         if start.run_id is not None or start.idempotency_key is not None:
-            there = await self._store.existing(owner, mark, run_id=start.run_id, key=start.idempotency_key)
+            there = await self._store.existing(
+                owner, mark, run_id=start.run_id, key=start.idempotency_key, now=self._clock()
+            )
             if there is not None:
                 return Started(run=there, attached=True)
         if self.is_draining:
@@ -146,7 +148,9 @@ class Starter:
     async def regenerate(self, owner: str, old: Run, start: Start) -> Started:
         """See `Engine.regenerate`. `start.input` is empty when the turn's own input is to be answered again."""
         mark = fingerprint(start, old.agent)
-        there = await self._store.existing(owner, mark, run_id=start.run_id, key=start.idempotency_key)
+        there = await self._store.existing(
+            owner, mark, run_id=start.run_id, key=start.idempotency_key, now=self._clock()
+        )
         if there is not None:
             return Started(run=there, attached=True)
         if self.is_draining:

@@ -133,8 +133,10 @@ class RunStore(Protocol):
         """
         ...
 
-    async def existing(self, owner: str, fingerprint: str, *, run_id: str | None, key: str | None) -> Run | None:
-        """The run that was started with this id or this key (not expired) and the same fingerprint, None when there is none.
+    async def existing(
+        self, owner: str, fingerprint: str, *, run_id: str | None, key: str | None, now: float
+    ) -> Run | None:
+        """The run that was started with this id or this key (not expired `now`) and the same fingerprint, None when none was.
 
         Raises:
             IdempotencyConflict: the id or the key was used with another fingerprint.

@@ -143,18 +143,20 @@ class MemoryStore:
 
     def _attached(self, new: NewRun) -> Run | None:
         """The run that exists for the same key or id."""
-        owner, run = new.run.owner, self._runs.get((new.run.owner, new.run.id))
-        if new.idempotency is not None:
-            stored = self._keys.get((owner, new.idempotency.key))
-            if stored is not None and stored[0].expires_at > new.run.created_at:
-                if stored[0].fingerprint != new.idempotency.fingerprint:
-                    raise IdempotencyConflict("The idempotency key was used with another request.", run_id=stored[1])
-                run = self._runs[owner, stored[1]]
-                return run.record
+        key = new.idempotency.key if new.idempotency is not None else None
+        return self._existing(new.run.owner, new.fingerprint, new.run.id, key, new.run.created_at)
+
+    def _existing(self, owner: str, fingerprint: str, run_id: str | None, key: str | None, now: float) -> Run | None:
+        stored = self._keys.get((owner, key)) if key is not None else None
+        if stored is not None and stored[0].expires_at > now:
+            if stored[0].fingerprint != fingerprint:
+                raise IdempotencyConflict("The idempotency key was used with another request.", run_id=stored[1])
+            return self._runs[owner, stored[1]].record
+        run = self._runs.get((owner, run_id)) if run_id is not None else None
         if run is None:
             return None
-        if run.fingerprint != new.fingerprint:
-            raise IdempotencyConflict(f"The run id {new.run.id!r} was used with another request.", run_id=new.run.id)
+        if run.fingerprint != fingerprint:
+            raise IdempotencyConflict(f"The run id {run_id!r} was used with another request.", run_id=run_id)
         return run.record
 
     async def save_run(self, run: Run) -> None:
@@ -283,6 +285,17 @@ class MemoryStore:
         found.sort(key=lambda session: (-session.updated_at, session.id))
         return found[offset : offset + limit]
 
+    async def is_title_taken(self, owner: str, title: str) -> bool:
+        return any(
+            other == owner and state.record.title == title and not state.record.hidden
+            for (other, _), state in self._sessions.items()
+        )
+
+    async def existing(
+        self, owner: str, fingerprint: str, *, run_id: str | None, key: str | None, now: float
+    ) -> Run | None:
+        return self._existing(owner, fingerprint, run_id, key, now)
+
     async def run(self, owner: str, run_id: str) -> Run | None:
         state = self._runs.get((owner, run_id))
         return state.record if state else None
@@ -293,6 +306,7 @@ class MemoryStore:
         *,
         session_id: str | None = None,
         statuses: list[str] | None = None,
+        turn: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> list[Run]:
@@ -305,7 +319,9 @@ class MemoryStore:
         found = (
             run
             for run in reversed(order)
-            if (session_id is None or run.session_id == session_id) and (statuses is None or run.status in statuses)
+            if (session_id is None or run.session_id == session_id)
+            and (statuses is None or run.status in statuses)
+            and (turn is None or run.turn == turn)
         )
         return [run for run, _ in zip(found, range(limit), strict=False)]
 
@@ -314,6 +330,17 @@ class MemoryStore:
 
     async def unfinished(self) -> list[Run]:
         return [run.record for run in self._runs.values() if run.record.outcome is None]
+
+    async def ended(self, *, stored: bool, before: float, limit: int) -> list[Run]:
+        found = [
+            run.record
+            for run in self._runs.values()
+            if run.record.ended_at is not None
+            and run.record.ended_at < before
+            and run.record.store == stored
+            and not run.record.compacted
+        ]
+        return sorted(found, key=lambda run: run.ended_at or 0.0)[:limit]
 
     async def chain(self, owner: str, run_id: str) -> list[Run]:
         return [self._runs[owner, link].record for link in self._chain(owner, run_id)]
