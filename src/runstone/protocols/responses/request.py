@@ -15,7 +15,7 @@ from runstone.core.commands import Start
 from runstone.core.ids import checked_run_id, checked_session_id
 from runstone.core.items import Item
 from runstone.core.runs import RecoveryPolicy, Settings, ToolSpec
-from runstone.errors import InvalidRequest, NotFound, Unsupported
+from runstone.errors import CursorUnknown, InvalidRequest, NotFound, Unsupported
 from runstone.protocols.openai import (
     Json,
     need_object,
@@ -278,3 +278,16 @@ def _run_id(fields: Json) -> str | None:
 def _fingerprint(fields: Json) -> bytes:
     asked = {key: value for key, value in fields.items() if key not in _TRANSPORT}
     return msgspec.json.encode(asked, order="sorted")
+
+
+def starting_after_from_query(text: str | None) -> int:
+    """The number of the last frame that a reader has, -1 for none.
+
+    Raises:
+        CursorUnknown: it is no whole number from 0.
+    """
+    if text is None:
+        return -1
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise CursorUnknown(text[:80], expected="a sequence number such as 17")
+    return int(text)
