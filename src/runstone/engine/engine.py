@@ -162,6 +162,7 @@ class Engine:
             owner=owner,
             run_id=run_id,
             after=after,
+            newest=newest,
             recording=recording,
             page_events=self.config.page_events,
             on_close=self._reader_closed,

@@ -15,7 +15,10 @@ from runstone.storage.base import EventLog
 
 
 class Reader:
-    """Reads one run. Close it, or the run's events stay in memory."""
+    """Reads one run. Close it, or the run's events stay in memory.
+
+    `cursor` may be set back before the first `read`. `newest` is the newest event there was when the reader was made.
+    """
 
     def __init__(
         self,
@@ -24,11 +27,13 @@ class Reader:
         owner: str,
         run_id: str,
         after: int,
+        newest: int,
         recording: Recording | None,
         page_events: int,
         on_close: Callable[[Recording], None],
     ) -> None:
         self.cursor = after
+        self.newest = newest
         self._log = log
         self._owner = owner
         self._run_id = run_id
@@ -36,6 +41,7 @@ class Reader:
         self._page_events = page_events
         self._on_close = on_close
         self._woken: asyncio.Future[None] | None = None
+        self._is_woken = False
         if recording is not None:
             recording.readers += 1
 
@@ -60,16 +66,20 @@ class Reader:
                 return []
             if recording.broken is not None:
                 raise recording.broken
+            if self._is_woken:
+                self._is_woken = False
+                return None
             self._woken = recording.changed()
             await self._woken
-            if self._woken is None:
-                return None
+            if self._is_woken:
+                recording.forget(self._woken)
+            self._woken = None
 
     def wake(self) -> None:
-        """Let a waiting `read` return None."""
-        woken, self._woken = self._woken, None
-        if woken is not None and not woken.done():
-            woken.set_result(None)
+        """Let `read` return None instead of waiting, now or the next time."""
+        self._is_woken = True
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     def close(self) -> None:
         """Stop reading."""

@@ -283,6 +283,11 @@ class Recording:
         self._waiters.append(waiter)
         return waiter
 
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """Keep a waiter of `changed` no longer; an idle run would gather those that gave up."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+
     async def reached(self, seq: int) -> None:
         """Return when everything up to `seq` is visible.
 
