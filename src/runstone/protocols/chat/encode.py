@@ -401,9 +401,10 @@ class Answer:
                 self._began.setdefault(item_id, event.seq)
             case ItemStarted(item_id=item_id, kind="tool_call"):
                 self._began.setdefault(item_id, event.seq)
-            case ItemEnded(item=Message() | Reasoning() as item) | ItemReplaced(item=Message() | Reasoning() as item):
-                if item.text:
-                    self._began.setdefault(item.item_id, event.seq)
+            case ItemReplaced(item=Message() | Reasoning() as item) if item.text:
+                self._began.setdefault(item.item_id, event.seq)
+            case ItemEnded(item=item):
+                self._began.setdefault(item.item_id, event.seq)
             case RunPaused():
                 self.is_over = event.seq >= self._header.leg.first_seq
             case RunEnded():
