@@ -217,6 +217,11 @@ class FakeContext:
         """Ids of the finished calls that have no result yet."""
         return list(self.state.calls)
 
+    def open_results(self) -> dict[str, str]:
+        """Tools that began to run and gave no result: call id to result item id."""
+        opened = [item.started for item in self.state.open_items.values()]
+        return {body.call_id: body.item_id for body in opened if body.kind == "tool_result" and body.call_id}
+
     async def decision(self, approval_id: str) -> Decision:
         """What `decide` says, or never when there is no `decide`."""
         asked = self.state.approvals[approval_id]
@@ -229,6 +234,11 @@ class FakeContext:
         self._decided(decision)
         self._take(RunContinued())
         return decision
+
+    @property
+    def has_input(self) -> bool:
+        """Whether `steer` brought something since the last `take_input`."""
+        return bool(self.state.inputs)
 
     def take_input(self) -> list[Item]:
         """What `steer` brought since the last call."""

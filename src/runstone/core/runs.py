@@ -187,6 +187,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a runner is given. `history`: the chain before this turn, oldest first; `input`: this turn's items.
 
+    `owner` and `run_id` together name the run; a run id alone may be another owner's too.
     `decisions` is empty on the first call; when a paused run goes on they are the answers, and `history` and `input` are as
     before. `transcript` is what this run has said so far (empty on the first call of the first attempt).
     """
@@ -202,3 +203,4 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     decisions: list[Decision] = []
     transcript: list[Item] = []
     asked: dict[str, PendingApproval] = {}
+    owner: str = "local"

@@ -124,6 +124,11 @@ class EngineContext:
         """Ids of the finished calls that have no result yet."""
         return list(self._recording.state.calls)
 
+    def open_results(self) -> dict[str, str]:
+        """Tools that began to run and gave no result: call id to result item id."""
+        opened = [item.started for item in self._recording.state.open_items.values()]
+        return {body.call_id: body.item_id for body in opened if body.kind == "tool_result" and body.call_id}
+
     async def blob(self, reference: str) -> bytes:
         """The bytes behind the `blob` of a part."""
         return await self._load_blob(reference)

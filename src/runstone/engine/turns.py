@@ -26,6 +26,7 @@ async def request_of(store: RunStore, run: Run, decisions: list[Decision]) -> Ru
         input=input_items,
         settings=run.settings,
         metadata=run.metadata,
+        owner=run.owner,
         attempt=run.attempt,
         decisions=decisions,
         transcript=items_of([row for row in rows if row.seq > 1]),

@@ -91,7 +91,7 @@ class AgentContext(AgentFacts):
         self._hooks = hooks
         self._payload: dict[str, Any] | None = None
         self.composer = Composer(context)
-        self.inbox = Inbox(context)
+        self.inbox = Inbox(context, self.composer)
 
     # -- words
 
@@ -239,11 +239,15 @@ def _answer(decision: Decision, call_id: str, asked: str) -> Answer:
 class Inbox:
     """New messages of the user for a run that is going on. Reading it is what makes them delivered."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, composer: Composer) -> None:
         self._context = context
+        self._composer = composer
 
     async def take(self) -> list[dict[str, Any]]:
         """What came since the last call, as messages; empty when nothing did."""
+        if not self._context.has_input:
+            return []
+        self._composer.break_off()
         items = self._context.take_input()
         return chat_messages(items, {key: await self._context.blob(key) for key in blobs_in(items)})
 

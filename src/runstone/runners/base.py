@@ -103,6 +103,10 @@ class RunContext(Protocol):
         """Ids of the finished calls that have no result yet."""
         ...
 
+    def open_results(self) -> dict[str, str]:
+        """Tools that began to run and gave no result, also in a call of `run` before a pause: call id to result item id."""
+        ...
+
     async def decision(self, approval_id: str) -> Decision:
         """The answer to an approval that was asked for with `emit`; the run waits meanwhile."""
         ...

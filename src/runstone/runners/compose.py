@@ -341,6 +341,13 @@ class Composer:
 
     # -- pauses and the end
 
+    def break_off(self) -> None:
+        """End what is being said, because something else comes in between. A step of the source's own goes on."""
+        self.close_words()
+        self._close_calls()
+        if not self._is_own_step:
+            self._end_step()
+
     def approval(
         self,
         kind: ApprovalKind,
@@ -354,10 +361,7 @@ class Composer:
         schema: dict[str, Any] | None = None,
     ) -> str:
         """Ask somebody to decide, and the approval's id. What is being said ends here."""
-        self.close_words()
-        self._close_calls()
-        if not self._is_own_step:
-            self._end_step()
+        self.break_off()
         approval_id = approval_id or self._context.approval_id()
         self._emit(
             ApprovalRequested(
