@@ -31,6 +31,10 @@ class Emitter:
         self.sent += 1
         self._frames.append(Frame(data, type))
 
+    def push(self, frame: Frame) -> None:
+        """A frame that has its number already."""
+        self._frames.append(frame)
+
     def say_response(self, type: str, response: ResponseObject) -> None:
         """One frame about the whole response."""
         self.say(type, {"response": response})

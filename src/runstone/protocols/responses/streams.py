@@ -135,8 +135,12 @@ class MessageStream(ItemStream):
         return self._head != b""
 
     def fast_delta(self, text: str) -> Frame:
-        """The frame of one more delta that is not empty; all but number and text was made before."""
+        """The frame of one more delta that is not empty."""
         self.pieces.append(text)
+        return self._delta_frame(text)
+
+    def _delta_frame(self, text: str) -> Frame:
+        """One delta; everything but its number and text was made before."""
         out = self.out
         data = b'%b%d,"delta":%b}' % (self._head, out.sent, _text_to_json(text))
         out.sent += 1
@@ -177,7 +181,7 @@ class MessageStream(ItemStream):
 
     def _say(self, text: str) -> None:
         self._start_part()
-        self.out.say(_DELTA, self.place(content_index=0, logprobs=[], delta=text))
+        self.out.push(self._delta_frame(text))
 
     def _start_part(self) -> None:
         if self.is_fast:
