@@ -89,8 +89,8 @@ class MemoryStore:
             key = session.owner, session.id
             if key in self._sessions:
                 raise Conflict(f"A session with the id {session.id!r} exists.", code="session_exists")
-            state = _Session(session)
-            _insert(state, [_Row(row, session.head) for row in rows])
+            state = _Session(msgspec.structs.replace(session, head=None))
+            _insert(state, [_Row(row, None) for row in rows])
             self._sessions[key] = state
 
         await self._write(job)
@@ -239,6 +239,8 @@ class MemoryStore:
         run = self._runs.get((batch.owner, batch.run_id))
         if run is None or run.record.session_id != batch.session_id:
             raise AppendConflict(f"The run {batch.run_id!r} is gone.")
+        if batch.events and run.record.outcome is not None:
+            raise AppendConflict(f"The log of run {batch.run_id!r} has ended.")
         next_seq = run.events[-1].seq + 1 if run.events else 1
         for expected, event in enumerate(batch.events, start=next_seq):
             if event.seq != expected:
