@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,64 +85,8 @@ def test_the_page_is_the_contracts_example() -> None:
         active=ActiveRun(run_id=second, status="running", seq=42),
         open_items=[assistant("i1", "上海", "s1")],
     )
-    assert history_page(page, SESSION, page.runs[1]) == {
-        "messages": [
-            {"id": "m0", "created_at": 1760000000, "role": "system", "content": "你是助手"},
-            {"id": f"{first}:in1", "run_id": first, "created_at": 1760000001, "role": "user", "content": "北京天气"},
-            {
-                "id": f"{first}:s1",
-                "run_id": first,
-                "created_at": 1760000002,
-                "role": "assistant",
-                "content": "我查一下",
-                "reasoning_content": "需要查天气",
-                "tool_calls": [
-                    {
-                        "id": "call-1",
-                        "type": "function",
-                        "function": {"name": "weather", "arguments": '{"city":"北京"}'},
-                    }
-                ],
-            },
-            {
-                "id": f"{first}:i4",
-                "run_id": first,
-                "created_at": 1760000005,
-                "role": "tool",
-                "tool_call_id": "call-1",
-                "content": '{"temp":20}',
-            },
-            {
-                "id": f"{first}:s2",
-                "run_id": first,
-                "created_at": 1760000006,
-                "role": "assistant",
-                "content": "北京 20 度",
-            },
-            {"id": f"{second}:in1", "run_id": second, "created_at": 1760000010, "role": "user", "content": "上海呢"},
-            {"id": f"{second}:s1", "run_id": second, "role": "assistant", "content": "上海"},
-        ],
-        "runs": [
-            {
-                "id": first,
-                "status": "completed",
-                "created_at": 1760000001,
-                "finished_at": 1760000005,
-                "model": "model-a",
-                "usage": {"total_tokens": 30},
-            },
-            {"id": second, "status": "running", "created_at": 1760000010, "last_event_id": "42"},
-        ],
-        "cursor": "before-m0",
-        "has_more": True,
-        "session": {
-            "id": "s-1",
-            "status": "running",
-            "title": "北京天气",
-            "metadata": {"a": 1, "backendStatus": "running"},
-        },
-        "active_run": {"run_id": second, "event_id": "42"},
-    }
+    expected = json.loads((Path(__file__).parent / "pages" / "contract.json").read_text(encoding="utf-8"))
+    assert history_page(page, SESSION, page.runs[1]) == expected
 
 
 @pytest.mark.parametrize(

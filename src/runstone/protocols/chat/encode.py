@@ -190,12 +190,12 @@ class Encoder:
             before, after = self._content
             return [Frame(before + escaped(_encode(text)) + after, None, str(seq))]
         if seq < self._first:
-            self._datas(event)
+            self._chunks(event)
             self.is_over = False
             return []
         if seq == self._first:
-            return numbered(seq, [self._begin(), *self._datas(event)])
-        return numbered(seq, self._datas(event))
+            return numbered(seq, [self._begin(), *self._chunks(event)])
+        return numbered(seq, self._chunks(event))
 
     def end(self) -> list[Frame]:
         return [_DONE]
@@ -207,7 +207,7 @@ class Encoder:
         run = self._run
         return self._chunk({"role": "assistant", "content": ""}, run_id=run.id, session_id=run.session_id)
 
-    def _datas(self, event: Event) -> list[bytes]:
+    def _chunks(self, event: Event) -> list[bytes]:
         match event.body:
             case TextDelta(item_id=item_id, text=text):
                 return self._say(self._content, self._text.add(item_id, text))
@@ -288,8 +288,8 @@ class Encoder:
             case Message():
                 text = item.text if item.role == "assistant" else ""
                 refusals = [part.text for part in item.parts if isinstance(part, RefusalPart)]
-                datas = self._say(self._content, self._text.end(item.item_id, text))
-                return datas + [self._chunk({"refusal": words}) for words in refusals]
+                chunks = self._say(self._content, self._text.end(item.item_id, text))
+                return chunks + [self._chunk({"refusal": words}) for words in refusals]
             case Reasoning():
                 return self._say(self._reasoning, self._thought.end(item.item_id, item.text))
             case ToolCall() if self._shows(item.executor):
