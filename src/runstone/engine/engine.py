@@ -28,7 +28,7 @@ from runstone.engine.sessions import SessionReader
 from runstone.engine.starting import Started, Starter
 from runstone.engine.steering import Receipt, check_steerable, not_accepting, receive, settled
 from runstone.engine.upkeep import Upkeep
-from runstone.errors import AlreadyDecided, Conflict, CursorExpired, CursorUnknown, NotFound
+from runstone.errors import AlreadyDecided, Conflict, CursorExpired, CursorUnknown, NotFound, RequestError
 from runstone.runners.base import Runner
 from runstone.storage.base import FileStore, Store
 
@@ -92,13 +92,17 @@ class Engine:
         await self._upkeep.recover()
         self._upkeep.begin()
 
-    async def close(self, *, drain_timeout: float = 0.0) -> None:
-        """Admit nothing more, let what runs end for up to `drain_timeout` seconds, interrupt the rest, close all."""
-        self._starter.is_draining = True
+    async def end_runs(self, *, drain_timeout: float = 0.0) -> None:
+        """Admit nothing more, let what runs end for up to `drain_timeout` seconds, interrupt the rest."""
+        self._starter.is_draining = self.live.is_closing = True
         await self.live.wait_idle(drain_timeout)
         for execution in list(self.live.executions.values()):
             execution.stop("interrupted", "shutdown")
         await self.live.wait_idle(self.config.stop_after + 5.0)
+
+    async def close(self, *, drain_timeout: float = 0.0) -> None:
+        """End the runs (`end_runs`) and close runners and store."""
+        await self.end_runs(drain_timeout=drain_timeout)
         await self._upkeep.end()
         for runner in self.agents.values():
             await runner.close()
@@ -152,6 +156,8 @@ class Engine:
         recording = await self.live.load(owner, run_id)
         newest = recording.committed if recording else await self.store.last_seq(owner, run_id)
         if not 0 <= after <= newest:
+            if recording is not None:
+                self.live.forget_idle(recording)
             raise CursorUnknown(str(after), expected=f"a number from 0 to {newest}")
         if recording is None:
             run = await self.run(owner, run_id)
@@ -181,18 +187,17 @@ class Engine:
             NotFound: the owner has no such run.
             StorageError: the outcome could not be stored.
         """
-        recording = await self.live.load(owner, run_id)
-        if recording is None:
-            return await self.run(owner, run_id)
-        execution = self.live.executions.get((owner, run_id))
-        if execution is not None:
+        while True:
+            recording = await self.live.load(owner, run_id)
+            if recording is None:
+                return await self.run(owner, run_id)
+            execution = self.live.executions.get((owner, run_id))
+            if execution is None:
+                break
+            # The agent may pause in the same moment, and somebody let it go on: look again afterwards.
             execution.stop("cancelled", reason)
-            await asyncio.shield(execution.task)
-            # The agent may have paused in the same moment; then nobody drives it any more.
-            if recording.state.ended is None and recording.broken is None:
-                self.live.end(recording, "cancelled", reason=reason)
-        else:
-            self.live.end(recording, "cancelled", reason=reason)
+            await asyncio.wait({execution.task})
+        self.live.end(recording, "cancelled", reason=reason)
         await recording.flushed()
         return recording.run
 
@@ -302,15 +307,18 @@ class Engine:
         recording = await self.live.load(run.owner, run.id)
         if recording is None or recording.is_sealed:
             raise AlreadyDecided(f"The run {run.id!r} has ended.", run_id=run.id, code="approval_not_pending")
-        checked = checked_decisions(recording, decisions)
+        try:
+            checked = checked_decisions(recording, decisions)
+        except RequestError:
+            self.live.forget_idle(recording)
+            raise
         execution = self.live.executions.get((run.owner, run.id))
         continue_run(recording, decisions=checked, echo=echo)
-        if execution is not None and execution.context.is_waiting:
-            recording.update(decided=[])
+        if execution is not None:
             execution.context.deliver(checked)
-        elif execution is None and recording.state.approvals:
+        elif recording.state.approvals:
             pause(recording)
-        elif execution is None:
+        else:
             self.live.launch(recording)
         await recording.reached(recording.last_seq)
         return len(recording.run.legs) - 1

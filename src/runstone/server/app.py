@@ -1,0 +1,171 @@
+"""The ASGI application: every request through one door, in one order.
+
+Order: request id, route-independent refusals (host, origin), preflight, route, credentials, handler, headers. Whatever goes
+wrong on the way is logged with the request's id and answered in the words of the surface; callers never see why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from runstone.config import Config
+from runstone.core.ids import LOCAL_OWNER
+from runstone.engine.engine import Engine
+from runstone.errors import RunstoneError
+from runstone.protocols.base import ErrorBody
+from runstone.protocols.openai import error_body
+from runstone.server.auth import Keys
+from runstone.server.calls import Call, Shared
+from runstone.server.errors import HttpError, failed, response_of
+from runstone.server.hosts import HostPolicy
+from runstone.server.limits import Gone
+from runstone.server.routes import chat, health, models
+from runstone.server.routing import Route, Router
+
+_log = logging.getLogger("runstone.server")
+Errors = Callable[[RunstoneError], ErrorBody]
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+def routes() -> list[Route]:
+    """Every route of the server."""
+    return [*health.ROUTES, *models.ROUTES, *chat.ROUTES]
+
+
+class HttpApp:
+    """The application. It opens its engine at the start of its life, or at the first request when nobody tells it of that."""
+
+    def __init__(self, engine: Engine, config: Config, *, more: Iterable[Route] = ()) -> None:
+        """The application of an engine.
+
+        Raises:
+            ConfigError: keys or origins are malformed.
+        """
+        self.engine = engine
+        self.shared = Shared(engine, config)
+        self._config = config
+        self._keys = Keys(config.server.keys)
+        self._hosts = HostPolicy(config.server)
+        self._router = Router([*routes(), *more])
+        self._lock = asyncio.Lock()
+        self._is_open = False
+
+    async def open(self) -> None:
+        """Open the engine, once; a try that failed can be repeated."""
+        if self._is_open:
+            return
+        async with self._lock:
+            if not self._is_open:
+                await self.engine.open()
+                self._is_open = True
+
+    async def close(self) -> None:
+        """End what runs and close the engine; nothing when it is not open."""
+        async with self._lock:
+            if self._is_open:
+                self._is_open = False
+                await self.engine.close(drain_timeout=self._config.server.drain_timeout)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        match scope["type"]:
+            case "http":
+                await self._http(scope, receive, send)
+            case "lifespan":
+                await self._lifespan(receive, send)
+            case _:
+                await receive()
+                await send({"type": "websocket.close", "code": 1008})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.open()
+        except Exception as e:
+            if not isinstance(e, RunstoneError):
+                _log.exception("the server cannot start")
+            await send({"type": "lifespan.startup.failed", "message": str(e)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        given = request.headers.get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        try:
+            response = await self._response(request, request_id)
+        except Gone:
+            return
+        raw = response.raw_headers
+        raw.append((b"x-request-id", request_id.encode()))
+        self._hosts.mark(request.headers, raw)
+        try:
+            await response(scope, receive, send)
+        except Exception:
+            _log.exception("request %s: the answer could not be sent to its end", request_id)
+
+    async def _response(self, request: Request, request_id: str) -> Response:
+        errors: Errors = error_body
+        try:
+            self._hosts.check(request.headers)
+            if request.method == "OPTIONS" and (answer := self._hosts.preflight(request.headers)) is not None:
+                return answer
+            route, params, owner = self._admitted(request)
+            errors = route.errors
+            await self.open()
+            call = Call(self.shared, request, owner=owner, request_id=request_id, params=params)
+            return await route.handler(call)
+        except HttpError as e:
+            return response_of(e.answer)
+        except RunstoneError as e:
+            return self._refused(e, request_id, errors)
+        except Gone:
+            raise
+        except Exception:
+            _log.exception("request %s: %s %s failed", request_id, request.method, request.scope["path"])
+            return response_of(failed().answer)
+
+    def _admitted(self, request: Request) -> tuple[Route, dict[str, str], str]:
+        """The route, what its path says, and for whom it is called.
+
+        Raises:
+            HttpError: no such route; only callers with credentials hear of that.
+            NotAllowed: no or wrong credentials.
+        """
+        headers = request.scope["headers"]
+        try:
+            match = self._router.match(request.method, _route_path(request.scope))
+        except HttpError:
+            self._keys.owner(headers)
+            raise
+        owner = LOCAL_OWNER if match.route.is_public else self._keys.owner(headers)
+        return match.route, match.params, owner
+
+    def _refused(self, error: RunstoneError, request_id: str, errors: Errors) -> Response:
+        answer = errors(error)
+        if answer.status >= 500:
+            _log.error("request %s: %s: %s", request_id, type(error).__name__, error, exc_info=error.__cause__)
+        response = response_of(answer)
+        if answer.status == 413:
+            # The rest of the body is not read; the connection cannot be used again.
+            response.headers["connection"] = "close"
+        return response
+
+
+def _route_path(scope: Scope) -> str:
+    """The path below the place where the application is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path") or ""
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path

@@ -1,0 +1,1 @@
+"""One module per surface; each gives a list of routes."""

@@ -1,0 +1,87 @@
+"""Runs an application on uvicorn, and ends it well.
+
+A signal ends a server in this order: new starts are refused, runs get `server.drain_timeout` to end and are then interrupted,
+their streams send their last frames, connections close, the store closes. A second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import uvicorn
+
+from runstone.config import ServerConfig
+from runstone.errors import ConfigError
+from runstone.server.app import HttpApp
+
+#: What streams may take for their last frames when all runs have ended.
+_LAST_FRAMES: Final = 5
+#: Threads of blocking agents and of the database take turns with the event loop at least this often.
+_SWITCH_INTERVAL: Final = 0.001
+
+
+class _Server(uvicorn.Server):
+    def __init__(
+        self, config: uvicorn.Config, app: HttpApp, *, drain_timeout: float, ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._app = app
+        self._drain_timeout = drain_timeout
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._app.open()
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if not self.force_exit:
+            await self._app.engine.end_runs(drain_timeout=self._drain_timeout)
+        await super().shutdown(sockets)
+
+
+def run_server(app: HttpApp, config: ServerConfig, *, ready: Callable[[str], None] | None = None) -> None:
+    """Serve until a signal comes. `ready` is called with the address when it listens; port 0 becomes a real one.
+
+    Raises:
+        ConfigError: the address cannot be used.
+        RunstoneError: the engine cannot be opened.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    listener = _listener(config.host, config.port)
+    settings = uvicorn.Config(
+        app,
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        log_config=None,
+        root_path=config.root_path,
+        timeout_graceful_shutdown=_LAST_FRAMES,
+        timeout_keep_alive=30,
+        ws="none",
+    )
+    port = listener.getsockname()[1]
+    name = f"[{config.host}]" if ":" in config.host else config.host
+
+    def listens() -> None:
+        if ready is not None:
+            ready(f"http://{name}:{port}")
+
+    server = _Server(settings, app, drain_timeout=config.drain_timeout, ready=listens)
+    server.run(sockets=[listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as e:
+        listener.close()
+        raise ConfigError(f"{host!r} port {port} cannot be listened on: {e.strerror}", option="server.port") from e
+    listener.set_inheritable(False)
+    return listener
