@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +22,9 @@ from runstone.server.app import HttpApp
 from runstone.server.auth import check_exposure
 from runstone.server.serving import run_server
 from runstone.storage.base import FileStore, Store
+from runstone.storage.files import DiskFiles
 from runstone.storage.memory import MemoryFiles, MemoryStore
+from runstone.storage.sqlite import SqliteStore
 
 _MEMORY: Final = "memory"
 _SQLITE: Final = "sqlite:///"
@@ -170,7 +173,10 @@ def storage_of(config: StorageConfig) -> tuple[Store, FileStore]:
     url = config.url
     if url == _MEMORY:
         return MemoryStore(), MemoryFiles()
-    raise ConfigError(f"storage.url is {url!r}; expected 'memory'", option="storage.url")
+    if "://" in url and not url.startswith(_SQLITE):
+        raise ConfigError(f"storage.url is {url!r}; expected `memory`, a path or a sqlite:/// URL", option="storage.url")
+    path = Path(url.removeprefix(_SQLITE))
+    return SqliteStore(path, synchronous=config.synchronous), DiskFiles(path.with_name(f"{path.stem}-files"))
 
 
 def _split_target(word: str) -> tuple[str | None, str]:
