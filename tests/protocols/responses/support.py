@@ -71,7 +71,8 @@ def _members(alias: Any) -> list[Any]:
     return [alias]
 
 
-def _by_type(alias: Any) -> dict[str, Any]:
+def by_type(alias: Any) -> dict[str, Any]:
+    """The models of a union by the words that their `type` may be."""
     return {
         word: model
         for model in _members(alias)
@@ -80,8 +81,8 @@ def _by_type(alias: Any) -> dict[str, Any]:
     }
 
 
-_EVENTS = _by_type(ResponseStreamEvent)
-_ITEMS = _by_type(ResponseOutputItem)
+_EVENTS = by_type(ResponseStreamEvent)
+_ITEMS = by_type(ResponseOutputItem)
 
 
 def check_item(item: dict[str, Any]) -> None:
