@@ -6,13 +6,14 @@ Pure decisions, apart from the store reads they rest on. The engine calls this w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from runstone.core.commands import Start
+from runstone.core.events import ApprovalRequested
 from runstone.core.items import Item, Message, ToolCall, ToolResult
-from runstone.core.runs import Decision, Run
+from runstone.core.runs import Decision, PendingApproval
 from runstone.errors import InvalidRequest, NotFound, Unsupported
 from runstone.runners.base import Runner
 
@@ -56,12 +57,14 @@ def fingerprint(start: Start, agent: str) -> str:
     return digest.hexdigest()
 
 
-def split_answers(start: Start, waiting: Run | None) -> tuple[list[Item], list[Decision]]:
-    """The input without what answers `waiting`'s approvals, and all of the start's decisions."""
-    if waiting is None:
+def split_answers(
+    start: Start, pending: Sequence[PendingApproval | ApprovalRequested]
+) -> tuple[list[Item], list[Decision]]:
+    """The input without what answers an approval that is pending, and all of the start's decisions."""
+    if not pending:
         return start.input, start.decisions
-    by_call = {asked.call_id: asked for asked in waiting.approvals if asked.call_id}
-    by_id = {asked.approval_id: asked for asked in waiting.approvals}
+    by_call = {asked.call_id: asked for asked in pending if asked.call_id}
+    by_id = {asked.approval_id: asked for asked in pending}
     decisions = list(start.decisions)
     rest: list[Item] = []
     for item in start.input:

@@ -7,16 +7,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from runstone.core.events import ApprovalRequested, Body, InputSettled, StepEnded
+from runstone.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    AttemptStarted,
+    Body,
+    InputReceived,
+    InputSettled,
+    RunContinued,
+    RunCreated,
+    RunEnded,
+    RunPaused,
+    RunStarted,
+    StepEnded,
+)
 from runstone.core.items import Item
 from runstone.core.runs import Decision, Usage
 from runstone.engine.pauses import continue_run, pause
 from runstone.engine.recording import Recording
+from runstone.errors import LocalProtocolError
 
+_OF_THE_ENGINE: Final = frozenset(
+    {
+        RunCreated,
+        RunStarted,
+        RunPaused,
+        RunContinued,
+        RunEnded,
+        AttemptStarted,
+        ApprovalDecided,
+        InputReceived,
+        InputSettled,
+    }
+)
 #: How often the loop goes round before a run whose agent only waits for decisions counts as paused: a parallel branch of the
 #: agent that can still say something has had its turn by then.
 _QUIET_ROUNDS = 3
@@ -42,7 +69,9 @@ class EngineContext:
         self._approval_timeout = approval_timeout
         self._load_blob = load_blob
         self._load_payload = load_payload
+        self.is_stopping = False
         self._is_disowned = False
+        self._is_looking = False
         self._waiting: dict[str, asyncio.Future[Decision]] = {}
         self._numbers = {
             "i": recording.last_seq,
@@ -56,22 +85,29 @@ class EngineContext:
     @property
     def must_wait(self) -> bool:
         """Whether the runner has to `await wait()` before it emits more."""
-        return self._recording.must_wait
+        return self._recording.must_wait or self._is_disowned
 
     def emit(self, body: Body) -> None:
         """Say that `body` happened."""
-        recording = self._recording
-        if self._is_disowned:
-            recording.dropped += 1
-            return
-        if recording.state.phase == "paused":
-            continue_run(recording)
         kind = type(body)
         if kind is StepEnded:
             self._note(body)  # type: ignore[arg-type]
         elif kind is ApprovalRequested:
             body = self._with_expiry(body)  # type: ignore[arg-type]
+        elif kind in _OF_THE_ENGINE:
+            raise LocalProtocolError(f"{kind.__name__} is for the engine to say, not for a runner")
+        self._say(body)
+
+    def _say(self, body: Body) -> None:
+        recording = self._recording
+        if self._is_disowned:
+            recording.dropped += 1
+            return
+        if recording.state.phase == "paused" and not recording.is_sealed:
+            continue_run(recording)
         recording.emit(body)
+        if self._waiting:
+            self._look_for_pause()
 
     def disown(self) -> None:
         """Drop, and count, whatever the agent still says."""
@@ -80,6 +116,9 @@ class EngineContext:
     async def wait(self) -> None:
         """Let others run, and return when there is room for more events."""
         await self._recording.wait()
+        if self._is_disowned:
+            # It ignored one cancellation; without another it would go on for nobody, and may never let others run.
+            raise asyncio.CancelledError
 
     def _with_expiry(self, asked: ApprovalRequested) -> ApprovalRequested:
         if asked.expires_at is not None:
@@ -151,47 +190,76 @@ class EngineContext:
             return []
         taken: list[Item] = []
         for received in list(recording.state.inputs.values()):
-            self.emit(InputSettled(input_id=received.input_id, outcome="delivered"))
+            self._say(InputSettled(input_id=received.input_id, outcome="delivered"))
             taken += received.content
         return taken
 
     # -- decisions
 
     async def decision(self, approval_id: str) -> Decision:
-        """The answer to a pending approval; the run counts as paused while all its agent does is wait for answers."""
-        waiter = asyncio.get_running_loop().create_future()
+        """The answer to a pending approval; the run counts as paused while all its agent does is wait for answers.
+
+        An agent that gives up waiting withdraws the approval.
+
+        Raises:
+            LocalProtocolError: no such approval is pending.
+        """
+        for decision in self._recording.run.decided:
+            if decision.approval_id == approval_id:
+                self._claim(decision)
+                return decision
+        if approval_id not in self._recording.state.approvals or approval_id in self._waiting:
+            raise LocalProtocolError(f"approval {approval_id!r} is not pending, or is waited for already")
+        waiter: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._waiting[approval_id] = waiter
         self._look_for_pause()
         try:
-            answer: Decision = await waiter
+            return await waiter
         finally:
-            self._waiting.pop(approval_id, None)
-        return answer
+            del self._waiting[approval_id]
+            self._withdraw(approval_id)
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the agent waits for a decision inside this call."""
-        return bool(self._waiting)
+    def _withdraw(self, approval_id: str) -> None:
+        recording = self._recording
+        if approval_id in recording.state.approvals and not (
+            self.is_stopping or self._is_disowned or recording.is_sealed
+        ):
+            continue_run(recording, decisions=[Decision(approval_id=approval_id, decision="withdrawn")], delivered=True)
+            self._look_for_pause()
 
     def deliver(self, decisions: list[Decision]) -> None:
-        """Hand over answers that the log has already."""
+        """Hand over answers that the log has already; those that nobody waits for yet stay in the record."""
         for decision in decisions:
             waiter = self._waiting.get(decision.approval_id)
             if waiter is not None and not waiter.done():
+                self._claim(decision)
                 waiter.set_result(decision)
         self._look_for_pause()
 
+    def _claim(self, decision: Decision) -> None:
+        recording = self._recording
+        recording.update(decided=[kept for kept in recording.run.decided if kept.approval_id != decision.approval_id])
+
     def _look_for_pause(self) -> None:
-        asyncio.get_running_loop().call_soon(self._pause_when_quiet, self._recording.last_seq, _QUIET_ROUNDS)
+        if not self._is_looking:
+            self._is_looking = True
+            asyncio.get_running_loop().call_soon(self._pause_when_quiet, self._recording.last_seq, _QUIET_ROUNDS)
 
     def _pause_when_quiet(self, seen: int, rounds: int) -> None:
         recording = self._recording
-        if recording.last_seq != seen or recording.state.phase != "active" or recording.is_sealed:
-            return
         pending = recording.state.approvals
-        if not pending or any(id not in self._waiting or self._waiting[id].done() for id in pending):
+        if (
+            recording.state.phase != "active"
+            or recording.is_sealed
+            or not pending
+            or any(id not in self._waiting or self._waiting[id].done() for id in pending)
+        ):
+            self._is_looking = False
             return
+        if recording.last_seq != seen:
+            seen, rounds = recording.last_seq, _QUIET_ROUNDS + 1
         if rounds:
             asyncio.get_running_loop().call_soon(self._pause_when_quiet, seen, rounds - 1)
             return
+        self._is_looking = False
         pause(recording)

@@ -28,7 +28,15 @@ from runstone.engine.sessions import SessionReader
 from runstone.engine.starting import Started, Starter
 from runstone.engine.steering import Receipt, check_steerable, not_accepting, receive, settled
 from runstone.engine.upkeep import Upkeep
-from runstone.errors import AlreadyDecided, Conflict, CursorExpired, CursorUnknown, NotFound, RequestError
+from runstone.errors import (
+    AlreadyDecided,
+    Conflict,
+    CursorExpired,
+    CursorUnknown,
+    NotFound,
+    RunstoneError,
+    StorageUnavailable,
+)
 from runstone.runners.base import Runner
 from runstone.storage.base import FileStore, Store
 
@@ -223,6 +231,7 @@ class Engine:
         items = await self.blobs.stored(owner, content)
         execution = self.live.executions.get((owner, run_id))
         if execution is None or execution.is_stopping:
+            self.live.forget_idle(recording)
             raise not_accepting(run.id, "stopping" if execution else recording.run.status)
         receipt = receive(recording, self._runner(run), items, input_id=self.ids.new("inp"), by=by)
         await recording.reached(receipt.seq)
@@ -307,12 +316,14 @@ class Engine:
         recording = await self.live.load(run.owner, run.id)
         if recording is None or recording.is_sealed:
             raise AlreadyDecided(f"The run {run.id!r} has ended.", run_id=run.id, code="approval_not_pending")
+        execution = self.live.executions.get((run.owner, run.id))
         try:
+            if self.is_draining and execution is None:
+                raise StorageUnavailable("The server is shutting down.", code="draining")
             checked = checked_decisions(recording, decisions)
-        except RequestError:
+        except RunstoneError:
             self.live.forget_idle(recording)
             raise
-        execution = self.live.executions.get((run.owner, run.id))
         continue_run(recording, decisions=checked, echo=echo)
         if execution is not None:
             execution.context.deliver(checked)

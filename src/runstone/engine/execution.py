@@ -17,6 +17,7 @@ from runstone.core.runs import Leg, Outcome, RunFailure, RunRequest, Usage
 from runstone.engine.context import EngineContext
 from runstone.engine.pauses import pause
 from runstone.engine.recording import Recording
+from runstone.engine.scrub import storable
 from runstone.errors import LocalProtocolError, RunnerError, StorageError
 from runstone.runners.base import Runner
 
@@ -28,6 +29,11 @@ _CUT = {
     "max_output_tokens": "max_output_tokens",
     "content_filter": "content_filter",
 }
+
+
+def interruption(reason: str) -> RunFailure:
+    """What is said of a run that ended without anyone's wish."""
+    return RunFailure(code="interrupted", message=f"The run was interrupted ({reason}).")
 
 
 def finish(
@@ -52,6 +58,7 @@ def finish(
             recording.emit(RunStarted())
         recording.emit(body)
     usage = usage if usage is not None else recording.run.usage
+    error = None if error is None else storable(error)
     recording.emit(RunEnded(outcome=outcome, reason=reason, error=error, usage=usage, returned=returned))
     recording.update(
         status=outcome, reason=reason, error=error, usage=usage, ended_at=recording.now(), approvals=[], decided=[]
@@ -80,7 +87,8 @@ class Execution:
         self._request = request
         self._on_done = on_done
         self._stop: asyncio.Future[tuple[Outcome, str | None]] = asyncio.get_running_loop().create_future()
-        recording.on_broken = self._broken
+        #: The agent's code, when it did not unwind in time and is left alone.
+        self.disowned: asyncio.Task[None] | None = None
         self.task = asyncio.create_task(self._drive(), name=f"run {recording.run.id}")
 
     def stop(self, outcome: Outcome = "cancelled", reason: str | None = None) -> None:
@@ -92,9 +100,6 @@ class Execution:
     def is_stopping(self) -> bool:
         """Whether somebody asked it to end."""
         return self._stop.done()
-
-    def _broken(self) -> None:
-        self.stop("interrupted", "storage")
 
     async def _drive(self) -> None:
         try:
@@ -114,23 +119,33 @@ class Execution:
         elif run.decided:
             recording.update(decided=[])
         agent = asyncio.create_task(self._agent(), name=f"agent {run.id}")
-        waits: set[asyncio.Future[Any]] = {agent, self._stop}
-        await asyncio.wait(waits, timeout=self._config.run_timeout, return_when=asyncio.FIRST_COMPLETED)
+        await self._agent_or_stop(agent)
         if agent.done():
             self._conclude(agent)
             return
         outcome, reason = self._stop.result() if self._stop.done() else ("interrupted", "deadline")
         await self._unwind(agent)
-        error = None
-        if outcome == "interrupted":
-            error = RunFailure(code="interrupted", message=f"The run was interrupted ({reason}).")
+        error = interruption(reason or "unknown") if outcome == "interrupted" else None
         finish(recording, outcome, reason=reason, error=error, usage=self.context.usage)
 
+    async def _agent_or_stop(self, agent: asyncio.Task[None]) -> None:
+        """Return when either is there, or the time is up. A wait for people is not the agent's time."""
+        waits: set[asyncio.Future[Any]] = {agent, self._stop}
+        while True:
+            done, _ = await asyncio.wait(waits, timeout=self._config.run_timeout, return_when=asyncio.FIRST_COMPLETED)
+            if done or self.recording.state.phase != "paused":
+                return
+
     async def _agent(self) -> None:
-        await self._runner.run(await self._request(), self.context)
+        try:
+            await self._runner.run(await self._request(), self.context)
+        except (SystemExit, KeyboardInterrupt) as e:
+            # These two would leave the task, end the event loop, and the server with it.
+            raise RunnerError("The agent called exit.") from e
 
     async def _unwind(self, agent: asyncio.Task[None]) -> None:
         """Cancel the agent's code and wait for it, but not for ever."""
+        self.context.is_stopping = True
         agent.cancel()
         await asyncio.wait({agent}, timeout=self._config.stop_after)
         if agent.done():
@@ -142,17 +157,24 @@ class Execution:
             "run %s: the agent did not stop in %g s and is left alone", self.recording.run.id, self._config.stop_after
         )
         agent.add_done_callback(_forget)
+        self.disowned = agent
 
     def _conclude(self, agent: asyncio.Task[None]) -> None:
         """The agent's code came to its end by itself."""
         recording, usage = self.recording, self.context.usage
         error = asyncio.CancelledError() if agent.cancelled() else agent.exception()
-        if error is not None:
+        if isinstance(error, StorageError):
+            _log.error("run %s: %s", recording.run.id, error.message)
+            finish(recording, "interrupted", reason="storage", error=interruption("storage"), usage=usage)
+        elif error is not None:
             finish(recording, "failed", reason="agent_error", error=self._failure(error), usage=usage)
         elif recording.state.approvals:
             if recording.state.phase == "active":
                 pause(recording)
                 recording.update(usage=usage)
+        elif recording.run.decided:
+            # Answered before the agent came back: its runner is called again at once.
+            recording.update(usage=usage)
         elif any(call.executor == "client" for call in recording.state.calls.values()):
             finish(recording, "completed", reason="client_tools", usage=usage)
         else:

@@ -10,10 +10,10 @@ from typing import Any
 from runstone.config import EngineConfig
 from runstone.core.events import Event
 from runstone.core.lifecycle import RunState
-from runstone.core.runs import Decision, Outcome, Run, RunFailure, RunRequest
+from runstone.core.runs import Decision, Outcome, Run, RunRequest
 from runstone.engine.blobs import Blobs
 from runstone.engine.context import EngineContext
-from runstone.engine.execution import Execution, finish
+from runstone.engine.execution import Execution, finish, interruption
 from runstone.engine.recording import Recording
 from runstone.engine.sessions import LiveSession, LiveSessions
 from runstone.engine.turns import request_of
@@ -24,11 +24,6 @@ from runstone.storage.base import Store
 _log = logging.getLogger("runstone.engine")
 Key = tuple[str, str]
 LoadPayload = Callable[[Run, RunRequest, EngineContext], Awaitable[dict[str, Any]]]
-
-
-def interruption(reason: str) -> RunFailure:
-    """What is said of a run that ended without anyone's wish."""
-    return RunFailure(code="interrupted", message=f"The run was interrupted ({reason}).")
 
 
 class LiveRuns:
@@ -55,8 +50,12 @@ class LiveRuns:
         self._config = config
         self._clock = clock
         self._load_payload = load_payload
-        self._followers: dict[Key, Key] = {}
+        #: Queued runs by the run whose end they wait for.
+        self._followers: dict[Key, list[Key]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        #: Agents' code that did not unwind when it was stopped.
+        self.disowned: set[asyncio.Task[None]] = set()
+        self.is_closing = False
         self.on_ended: Callable[[Recording], None] = lambda recording: None
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
@@ -74,9 +73,19 @@ class LiveRuns:
     # -- recordings
 
     def record(
-        self, run: Run, session: LiveSession, state: RunState, *, last_seq: int, newest: list[Event] | None = None
+        self,
+        run: Run,
+        session: LiveSession,
+        state: RunState,
+        *,
+        last_seq: int,
+        last_at: float = 0.0,
+        newest: list[Event] | None = None,
     ) -> Recording:
-        """Own the run from here on."""
+        """Own the run from here on; what is there already when a reader of the new run was faster."""
+        there = self.recordings.get((run.owner, run.id))
+        if there is not None:
+            return there
         recording = Recording(
             run,
             log=self._store,
@@ -85,7 +94,9 @@ class LiveRuns:
             config=self._config,
             state=state,
             last_seq=last_seq,
+            last_at=last_at,
             newest=newest,
+            on_broken=self._give_up,
         )
         self.recordings[(run.owner, run.id)] = recording
         return recording
@@ -106,27 +117,50 @@ class LiveRuns:
             return None
         session = self.sessions.get(owner, run.session_id)
         await self.sessions.positions(owner, run.session_id, session)
-        state, last_seq = await self._state(run)
-        recording = self.recordings.get((owner, run_id))
-        if recording is not None:
-            return recording
-        return self.record(run, session, state, last_seq=last_seq)
+        state, seq, at = await self._state(run)
+        return self.record(run, session, state, last_seq=seq, last_at=at)
 
-    async def _state(self, run: Run) -> tuple[RunState, int]:
-        state, seq = RunState(), 0
+    def settling(self, run: Run | None) -> Awaitable[None] | None:
+        """What to await before the run's last words are in the store, None when they are."""
+        recording = None if run is None else self.recordings.get((run.owner, run.id))
+        if recording is None or recording.run.outcome is None or recording.is_over:
+            return None
+        return recording.flushed()
+
+    async def current(self, owner: str, run_id: str | None) -> Run | None:
+        """The run as it is now, None when there is none."""
+        if run_id is None:
+            return None
+        recording = self.recordings.get((owner, run_id))
+        return recording.run if recording is not None else await self._store.run(owner, run_id)
+
+    async def ahead_of(self, run: Run | None) -> Run | None:
+        """The run that has to end before one that continues `run` may begin: itself or, if it never ran, one before it."""
+        while run is not None and run.outcome is not None and run.started_at is None:
+            run = await self.current(run.owner, run.continues)
+        return run if run is not None and run.outcome is None else None
+
+    async def _state(self, run: Run) -> tuple[RunState, int, float]:
+        state, seq, at = RunState(), 0, 0.0
         while events := await self._store.events(run.owner, run.id, after=seq, limit=self._config.page_events):
             for event in events:
                 state.advance(event.body)
-            seq = events[-1].seq
+            seq, at = events[-1].seq, events[-1].at
             await asyncio.sleep(0)
-        return state, seq
+        return state, seq, at
 
     def forget_idle(self, recording: Recording) -> None:
         """Let go of a recording that nobody reads, drives or waits for."""
         key = (recording.run.owner, recording.run.id)
         idle = recording.readers == 0 and key not in self.executions and recording.run.status != "queued"
         settled = recording.broken is not None or recording.committed == recording.last_seq
-        if idle and settled and self.recordings.get(key) is recording:
+        if idle and settled:
+            self.forget(recording)
+
+    def forget(self, recording: Recording) -> None:
+        """Let go of a recording."""
+        key = (recording.run.owner, recording.run.id)
+        if self.recordings.get(key) is recording:
             del self.recordings[key]
             recording.session.writing.pop(key[1], None)
 
@@ -135,6 +169,8 @@ class LiveRuns:
     def launch(self, recording: Recording) -> None:
         """Drive the run: call its runner with what was decided since the last call."""
         run = recording.run
+        if self.is_closing or recording.is_sealed:
+            return
         runner = self._agents.get(run.agent)
         if runner is None:
             self.end(recording, "interrupted", reason="agent_gone")
@@ -160,13 +196,18 @@ class LiveRuns:
         )
         self.executions[(run.owner, run.id)] = execution
 
-    def launch_after(self, recording: Recording, before: Run) -> None:
-        """Drive the run when `before` has its outcome."""
-        run = recording.run
-        self._followers[(before.owner, before.id)] = (run.owner, run.id)
-        ahead = self.recordings.get((before.owner, before.id))
-        if ahead is not None and ahead.run.outcome is not None:
-            self._launch_follower(ahead)
+    async def launch_after(self, recording: Recording, before: Run) -> None:
+        """Drive the run when `before` has its outcome, and all that it said is in the store."""
+        key = (before.owner, before.id)
+        self._followers.setdefault(key, []).append((recording.run.owner, recording.run.id))
+        ahead = self.recordings.get(key)
+        if ahead is not None:
+            is_over = ahead.is_over and key not in self.executions
+        else:
+            stored = await self._store.run(*key)
+            is_over = stored is None or stored.outcome is not None
+        if is_over:
+            self._launch_followers(key)
 
     def end(self, recording: Recording, outcome: Outcome, *, reason: str | None = None) -> bool:
         """Give a run that is not being driven its outcome; False when it has one."""
@@ -187,30 +228,53 @@ class LiveRuns:
         key = (recording.run.owner, recording.run.id)
         if self.executions.get(key) is execution:
             del self.executions[key]
-        if recording.broken is not None:
-            self.given_up.add(key)
-        self._ended(recording)
+        if execution.disowned is not None:
+            self.disowned.add(execution.disowned)
+            execution.disowned.add_done_callback(self.disowned.discard)
+        if recording.run.decided and recording.state.phase == "active" and not (recording.is_sealed or self.is_closing):
+            # Decided between the agent's asking and its return: there is no pause to wait in.
+            self.launch(recording)
+        else:
+            self._ended(recording)
 
     def _ended(self, recording: Recording) -> None:
-        if recording.run.outcome is not None or recording.broken is not None:
-            self._launch_follower(recording)
+        if recording.run.outcome is not None and recording.broken is None:
+            key = (recording.run.owner, recording.run.id)
+            if recording.run.started_at is None:
+                self._leave_queue(key)
+            self._launch_followers(key)
             self.on_ended(recording)
         self.forget_idle(recording)
 
-    def _launch_follower(self, recording: Recording) -> None:
-        follower = self.recordings.get(self._followers.pop((recording.run.owner, recording.run.id), ("", "")))
-        if follower is None:
-            return
-        if follower.run.status == "queued":
-            self.launch(follower)
-        else:
-            # A queued run that was stopped: whoever waits behind it waits no longer.
-            self._launch_follower(follower)
+    def _give_up(self, recording: Recording) -> None:
+        """The store failed for too long: the agent is cancelled now, the run closed by the sweep."""
+        key = (recording.run.owner, recording.run.id)
+        self.given_up.add(key)
+        execution = self.executions.get(key)
+        if execution is not None:
+            execution.stop("interrupted", "storage")
+        self.forget_idle(recording)
+
+    def _leave_queue(self, key: Key) -> None:
+        """A queued run ended without having run: who waited for it waits for whom it waited for."""
+        for waiting in self._followers.values():
+            if key in waiting:
+                waiting.remove(key)
+                waiting += self._followers.pop(key, [])
+                return
+
+    def _launch_followers(self, key: Key) -> None:
+        for follower in self._followers.pop(key, []):
+            recording = self.recordings.get(follower)
+            if recording is not None and recording.run.status == "queued":
+                self.launch(recording)
 
     async def wait_idle(self, seconds: float) -> bool:
         """Wait until nothing is driven; False when `seconds` did not suffice."""
-        tasks = [execution.task for execution in self.executions.values()] + list(self._tasks)
-        if not tasks:
-            return True
-        _, pending = await asyncio.wait(tasks, timeout=seconds)
-        return not pending
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while tasks := [execution.task for execution in self.executions.values()] + list(self._tasks):
+            if loop.time() >= until:
+                return False
+            await asyncio.wait(tasks, timeout=until - loop.time())
+        return True

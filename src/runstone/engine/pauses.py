@@ -12,6 +12,7 @@ import msgspec
 from runstone.core.events import ApprovalDecided, RunContinued, RunPaused
 from runstone.core.runs import Decision, Leg, PendingApproval
 from runstone.engine.recording import Recording
+from runstone.engine.scrub import storable
 from runstone.errors import AlreadyDecided, NotFound
 
 
@@ -39,9 +40,16 @@ def pause(recording: Recording) -> None:
 
 
 def continue_run(
-    recording: Recording, *, decisions: list[Decision] | None = None, echo: dict[str, Any] | None = None
+    recording: Recording,
+    *,
+    decisions: list[Decision] | None = None,
+    echo: dict[str, Any] | None = None,
+    delivered: bool = False,
 ) -> None:
-    """Record `decisions` and that the run goes on. When it was paused, a leg begins; `echo` is what its request said."""
+    """Record `decisions` and that the run goes on. When it was paused, a leg begins; `echo` is what its request said.
+
+    `delivered`: the agent knows them already; others stay in the record until it is given them.
+    """
     was_paused = recording.state.phase == "paused"
     first_seq = recording.last_seq + 1
     for decision in decisions or []:
@@ -60,8 +68,9 @@ def continue_run(
     run = recording.run
     fields: dict[str, Any] = {
         "approvals": [asked for asked in run.approvals if asked.approval_id in pending],
-        "decided": [*run.decided, *(decisions or [])],
     }
+    if decisions and not delivered:
+        fields["decided"] = [*run.decided, *decisions]
     if was_paused:
         seq = recording.emit(RunContinued())
         leg = Leg(first_seq=min(first_seq, seq), created_at=recording.now(), echo=echo or run.legs[-1].echo)
@@ -90,6 +99,7 @@ def checked_decisions(recording: Recording, decisions: list[Decision]) -> list[D
         if asked is None:
             raise NotFound("approval", decision.approval_id, code="approval_not_found")
         seen.add(decision.approval_id)
+        decision = storable(decision)
         checked.append(
             decision if decision.arguments is not None else msgspec.structs.replace(decision, arguments=asked.arguments)
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from runstone.core.events import Event
 from runstone.engine.recording import Recording
+from runstone.errors import CursorExpired
 from runstone.storage.base import EventLog
 
 
@@ -49,6 +50,7 @@ class Reader:
         """The next events; an empty list when the run is over and all was read; None when `wake` was called first.
 
         Raises:
+            CursorExpired: what follows is no longer kept.
             StorageError: the log cannot be read, or the run was given up for the store's sake: the stream must be cut.
         """
         recording = self._recording
@@ -56,6 +58,9 @@ class Reader:
             events = None if recording is None else recording.read(self.cursor)
             if events is None:
                 events = await self._log.events(self._owner, self._run_id, after=self.cursor, limit=self._page_events)
+                if (events[:1] and events[0].seq != self.cursor + 1) or (not events and self.cursor < self.newest):
+                    # Deleted or compacted since the reader was made.
+                    raise CursorExpired(str(self.cursor), oldest=None)
                 if not events and recording is None:
                     return []
             if events:
@@ -85,5 +90,7 @@ class Reader:
         """Stop reading."""
         recording, self._recording = self._recording, None
         if recording is not None:
+            if self._woken is not None:
+                recording.forget(self._woken)
             recording.readers -= 1
             self._on_close(recording)

@@ -54,14 +54,15 @@ class Recording:
         config: EngineConfig,
         state: RunState,
         last_seq: int,
+        last_at: float = 0.0,
         newest: list[Event] | None = None,
+        on_broken: Callable[[Recording], None] = lambda recording: None,
     ) -> None:
         self.run = run
         self.state = state
         self.committed = last_seq
         self.readers = 0
         self.broken: StorageError | None = None
-        self.on_broken: Callable[[], None] | None = None
         self.is_sealed = False
         self.dropped = 0
         self.must_wait = False
@@ -70,6 +71,8 @@ class Recording:
         self.session = session
         self._positions = session.positions
         self._clock = clock
+        self._at = max(run.created_at, last_at)
+        self._on_broken = on_broken
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._next_seq = last_seq + 1
@@ -103,6 +106,7 @@ class Recording:
         """
         if self.is_sealed:
             self.dropped += 1
+            self.must_wait = True
             return 0
         kind = type(body)
         delta_of = _DELTA_OF.get(kind)
@@ -118,7 +122,7 @@ class Recording:
                 self._changes.append(change)
         seq = self._next_seq
         self._next_seq = seq + 1
-        self._pending.append(Event(seq, self._positions.next(), self._clock(), self.run.attempt, body))
+        self._pending.append(Event(seq, self._positions.next(), self.now(), self.run.attempt, body))
         self._pending_bytes += size
         if not self._scheduled:
             self._schedule()
@@ -128,7 +132,7 @@ class Recording:
         return seq
 
     def _change_of(self, body: Body) -> RowChange | None:
-        draft = Event(self._next_seq, self._positions.peek(), self._clock(), self.run.attempt, body)
+        draft = Event(self._next_seq, self._positions.peek(), self.now(), self.run.attempt, body)
         change = row_change(self.run.id, draft, self.state)
         self.state.advance(body)
         return change
@@ -142,8 +146,11 @@ class Recording:
         return self.run
 
     def now(self) -> float:
-        """The time, as events are stamped with it."""
-        return self._clock()
+        """The time, as events are stamped with it: it never goes back within a run, whatever the machine's clock does."""
+        at = self._clock()
+        if at > self._at:
+            self._at = at
+        return self._at
 
     async def wait(self) -> None:
         """Let others run; return when the store is not far behind."""
@@ -184,7 +191,7 @@ class Recording:
             owner=owner.owner,
             session_id=owner.session_id,
             run_id=owner.id,
-            at=events[-1].at if events else self._clock(),
+            at=self.now(),
             events=events,
             changes=changes,
             run=run,
@@ -229,8 +236,7 @@ class Recording:
             _log.error("run %s: unexpected failure of the store", self.run.id, exc_info=error)
         self.is_sealed = True
         self._wake()
-        if self.on_broken is not None:
-            self.on_broken()
+        self._on_broken(self)
 
     def seal(self) -> None:
         """Take nothing more: what comes later is counted and dropped."""
@@ -267,14 +273,16 @@ class Recording:
         newest = ring[-1]
         if newest.first <= after + 1:
             return newest.events if newest.first == after + 1 else newest.events[after + 1 - newest.first :]
-        found: list[Event] = []
-        for stretch in ring:
-            if stretch.first > after:
-                found += stretch.events
-            elif stretch.first + len(stretch.events) - 1 > after:
-                found += stretch.events[after + 1 - stretch.first :]
-            if len(found) >= self._config.page_events:
+        # Backwards: a reader is mostly a few stretches behind, and the ring may hold thousands of short ones.
+        newer: list[_Stretch] = []
+        for stretch in reversed(ring):
+            newer.append(stretch)
+            if stretch.first <= after + 1:
                 break
+        oldest = newer.pop()
+        found = oldest.events[after + 1 - oldest.first :]
+        while newer and len(found) < self._config.page_events:
+            found += newer.pop().events
         return found
 
     def changed(self) -> asyncio.Future[None]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -46,6 +47,17 @@ class Writing(Protocol):
         ...
 
 
+class _Creating:
+    """A run that is being created."""
+
+    def __init__(self, first_invisible: int) -> None:
+        self._first_invisible = first_invisible
+
+    @property
+    def first_invisible(self) -> int:
+        return self._first_invisible
+
+
 class LiveSession:
     """One session in use in this process. `lock` is held while a start is admitted or the session's rows are changed."""
 
@@ -60,6 +72,16 @@ class LiveSession:
         self._ring: list[SessionEvent] = []
         self._ring_after = 0
         self._waiters: list[asyncio.Future[None]] = []
+
+    @contextmanager
+    def creating(self, run_id: str, position: int) -> Iterator[None]:
+        """While inside, `position` belongs to the first event of a run that is not visible yet."""
+        key = f"new {run_id}"
+        self.writing[key] = _Creating(position)
+        try:
+            yield
+        finally:
+            del self.writing[key]
 
     @property
     def safe_position(self) -> int:

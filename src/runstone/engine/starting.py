@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from runstone.config import EngineConfig
 from runstone.core.commands import Start
-from runstone.core.events import Event, RunCreated
-from runstone.core.items import Item, ToolCall
+from runstone.core.events import ApprovalRequested, Event, RunCreated
+from runstone.core.items import ApprovalItem, Item, ToolCall
 from runstone.core.lifecycle import RunState
-from runstone.core.runs import Decision, Leg, Policies, Run, Session, Trigger
+from runstone.core.runs import Decision, Leg, PendingApproval, Policies, Run, Session, Trigger
 from runstone.engine.admission import (
     Choice,
     check_results,
@@ -28,11 +27,12 @@ from runstone.engine.admission import (
 from runstone.engine.blobs import Blobs
 from runstone.engine.ids import IdSource
 from runstone.engine.live import LiveRuns
+from runstone.engine.scrub import storable
 from runstone.engine.sessions import LiveSession
 from runstone.engine.steering import check_steerable
 from runstone.engine.titles import title_of
 from runstone.engine.turns import items_of
-from runstone.errors import Conflict, InvalidRequest, NotFound, RunActive, StorageUnavailable
+from runstone.errors import AlreadyDecided, Conflict, InvalidRequest, NotFound, RunActive, StorageUnavailable
 from runstone.runners.base import Runner
 from runstone.storage.base import Idempotency, NewRun, Store
 
@@ -63,7 +63,7 @@ class Candidate(msgspec.Struct, kw_only=True):
     head: Run | None = None
     base: Run | None = None
     input: list[Item] = []
-    is_queued: bool = False
+    ahead: Run | None = None
     replaces: Run | None = None
 
 
@@ -118,12 +118,9 @@ class Starter:
         choice = choose_agent(self._agents, start.agent, default=self._default_agent)
         check_tools(start, self._agents[choice.agent])
         mark = fingerprint(start, choice.agent)
-        if start.run_id is not None or start.idempotency_key is not None:
-            there = await self._store.existing(
-                owner, mark, run_id=start.run_id, key=start.idempotency_key, now=self._clock()
-            )
-            if there is not None:
-                return Started(run=there, attached=True)
+        there = await self._there(owner, start, mark)
+        if there is not None:
+            return there
         if self.is_draining:
             raise StorageUnavailable("The server is shutting down.", code="draining")
         parent = await self._parent(owner, start)
@@ -148,11 +145,9 @@ class Starter:
     async def regenerate(self, owner: str, old: Run, start: Start) -> Started:
         """See `Engine.regenerate`. `start.input` is empty when the turn's own input is to be answered again."""
         mark = fingerprint(start, old.agent)
-        there = await self._store.existing(
-            owner, mark, run_id=start.run_id, key=start.idempotency_key, now=self._clock()
-        )
+        there = await self._there(owner, start, mark)
         if there is not None:
-            return Started(run=there, attached=True)
+            return there
         if self.is_draining:
             raise StorageUnavailable("The server is shutting down.", code="draining")
         candidate = Candidate(
@@ -170,18 +165,28 @@ class Starter:
 
     async def _replace(self, c: Candidate, old: Run) -> Started:
         c.session = await self._store.session(c.owner, c.session_id)
-        c.head = await self._current(c.owner, c.session.head if c.session else None)
-        for run in (await self._current(c.owner, old.id), c.head):
+        c.head = await self._live.current(c.owner, c.session.head if c.session else None)
+        for run in (await self._live.current(c.owner, old.id), c.head):
             if run is not None and run.outcome is None:
                 raise RunActive(
                     f"The run {run.id!r} is {run.status}; a turn is regenerated when it is over.", run_id=run.id
                 )
-        c.base = await self._current(c.owner, old.continues)
+        c.base = await self._live.current(c.owner, old.continues)
         c.input = c.start.input
         if not c.input:
             rows = await self._store.run_rows(c.owner, old.id)
             c.input = [row.item for row in rows if row.is_input and row.seq == 1]
         return await self._create(c)
+
+    async def _there(self, owner: str, start: Start, mark: str) -> Started | None:
+        """The run of an equal start."""
+        if start.run_id is None and start.idempotency_key is None:
+            return None
+        there = await self._store.existing(
+            owner, mark, run_id=start.run_id, key=start.idempotency_key, now=self._clock()
+        )
+        run = None if there is None else await self._live.current(owner, there.id)
+        return None if run is None else Started(run=run, attached=True)
 
     async def _parent(self, owner: str, start: Start) -> Run | None:
         if start.continues is None:
@@ -196,16 +201,24 @@ class Starter:
     async def _admit(self, candidate: Candidate) -> Started | Obstacle:
         """One try under the session's lock: a start that was let in, or what has to happen before the next try."""
         c, start = candidate, candidate.start
+        # Once more: an equal start may have been let in while this one waited for the lock.
+        there = await self._there(c.owner, start, c.fingerprint)
+        if there is not None:
+            return there
+        c.ahead = None
         c.session = await self._store.session(c.owner, c.session_id)
         if c.session is None and start.session_must_exist:
             raise NotFound("session", c.session_id, param="session_id")
-        c.head = await self._current(c.owner, c.session.head if c.session else None)
-        c.base = await self._current(c.owner, c.parent.id) if c.parent else c.head
-        waiting = c.base if c.base is not None and c.base.status == "waiting" else None
-        c.input, decisions = split_answers(start, waiting)
+        c.head = await self._live.current(c.owner, c.session.head if c.session else None)
+        c.base = await self._live.current(c.owner, c.parent.id) if c.parent else c.head
+        c.input, decisions = split_answers(start, self._pending(c.base))
         if decisions:
-            return await self._answered(c, waiting, decisions)
-        obstacle = self._obstacle(c)
+            return await self._answered(c, decisions)
+        settling = self._live.settling(c.base)
+        if settling is not None:
+            return settling
+        ahead = await self._live.ahead_of(c.base)
+        obstacle = None if ahead is None else self._obstacle(c, ahead)
         if obstacle is not None:
             return obstacle
         if start.reuses_history and c.head is not None:
@@ -213,25 +226,38 @@ class Starter:
             c.input = new_input(c.input)
         return await self._create(c)
 
-    async def _current(self, owner: str, run_id: str | None) -> Run | None:
-        if run_id is None:
-            return None
-        recording = self._live.recordings.get((owner, run_id))
-        return recording.run if recording is not None else await self._store.run(owner, run_id)
+    def _pending(self, run: Run | None) -> Sequence[PendingApproval | ApprovalRequested]:
+        """The approvals that can be decided now, also while the agent goes on elsewhere."""
+        if run is None or run.outcome is not None:
+            return []
+        recording = self._live.recordings.get((run.owner, run.id))
+        return run.approvals if recording is None else list(recording.state.approvals.values())
 
-    async def _answered(self, c: Candidate, waiting: Run | None, decisions: list[Decision]) -> Started:
+    async def _answered(self, c: Candidate, decisions: list[Decision]) -> Started:
+        waiting = c.base
         if waiting is None:
-            first = decisions[0].approval_id
-            raise NotFound("approval", first, param="input", code="approval_not_found")
+            raise NotFound("approval", decisions[0].approval_id, param="input", code="approval_not_found")
+        if waiting.outcome is not None:
+            raise await self._too_late(waiting, decisions[0].approval_id)
         if c.input:
             raise InvalidRequest(
                 "Answers to approvals cannot come together with new messages; send the messages when the run has ended.",
                 param="input",
             )
         leg_index = await self._answer(waiting, decisions, c.start.echo)
-        run = await self._current(c.owner, waiting.id)
+        run = await self._live.current(c.owner, waiting.id)
         assert run is not None
         return Started(run=run, leg_index=leg_index)
+
+    async def _too_late(self, run: Run, approval_id: str) -> NotFound | AlreadyDecided:
+        for row in await self._store.run_rows(run.owner, run.id):
+            if isinstance(row.item, ApprovalItem) and row.item.approval_id == approval_id:
+                return AlreadyDecided(
+                    f"The approval {approval_id!r} has its decision already.",
+                    run_id=run.id,
+                    code="approval_not_pending",
+                )
+        return NotFound("approval", approval_id, param="input", code="approval_not_found")
 
     async def _steered(self, c: Candidate, head: Run) -> Started | None:
         """Put the input into the running run; None when that came too late, so that it has to become a start of its own."""
@@ -239,30 +265,26 @@ class Starter:
         delivered = await self._steer(head, items)
         return None if delivered is None else Started(run=head, attached=True, after=delivered)
 
-    def _obstacle(self, c: Candidate) -> Obstacle | None:
-        """What has to end before this start, by the busy policy; None when it may come now, or is queued.
+    def _obstacle(self, c: Candidate, ahead: Run) -> Obstacle | None:
+        """What has to happen to `ahead` before this start, by the busy policy; None when it is queued behind it.
 
         Raises:
             RunActive: the policy is to reject.
         """
-        head = c.head
-        c.is_queued = False
-        if head is None or head.outcome is not None or (c.base is not None and c.base.id != head.id):
-            return None
         policy = c.start.busy or self._config.busy
         if policy == "queue":
-            c.is_queued = True
+            c.ahead = ahead
             return None
-        if head.status == "waiting":
-            return asyncio.ensure_future(self._stop(c.owner, head.id, "superseded"))
+        if ahead.status == "waiting":
+            return self._stop(c.owner, ahead.id, "superseded")
         if policy == "stop":
-            return asyncio.ensure_future(self._stop(c.owner, head.id, "replaced"))
+            return self._stop(c.owner, ahead.id, "replaced")
         if policy == "steer":
-            check_steerable(self._agents[head.agent])
-            return self._steered(c, head) if head.status == "running" else self._over(c.owner, head.id)
+            check_steerable(self._agents[ahead.agent])
+            return self._steered(c, ahead) if ahead.status == "running" else self._over(c.owner, ahead.id)
         raise RunActive(
-            f"The run {head.id!r} of this session is {head.status}; wait for it, stop it, or ask to queue.",
-            run_id=head.id,
+            f"The run {ahead.id!r} of this session is {ahead.status}; wait for it, stop it, or ask to queue.",
+            run_id=ahead.id,
         )
 
     async def _base_of_repeated(self, c: Candidate, head: Run) -> Run:
@@ -287,13 +309,13 @@ class Starter:
 
     async def _create(self, c: Candidate) -> Started:
         check_results(c.input, await self._open_client_calls(c))
-        items = await self._blobs.stored(c.owner, c.input)
+        items = [storable(item) for item in await self._blobs.stored(c.owner, c.input)]
         positions = await self._live.sessions.positions(c.owner, c.session_id, c.live)
         base = c.base.id if c.base is not None else None
         trigger: Trigger = "start" if c.replaces is None else "regenerate"
         body = RunCreated(agent=c.choice.agent, model=c.choice.model, input=items, continues=base, trigger=trigger)
         event = Event(1, positions.next(), self._clock(), 1, body)
-        run = self._run(c, event, base)
+        run = storable(self._run(c, event, base))
         session = c.session or Session(
             id=c.session_id,
             owner=c.owner,
@@ -303,23 +325,25 @@ class Starter:
             title=None if c.start.session_id is None else await title_of(self._store, c.owner, items),
             hidden=c.start.session_id is None,
         )
-        created = await self._store.create_run(
-            NewRun(
-                run=run,
-                session=session,
-                event=event,
-                fingerprint=c.fingerprint,
-                idempotency=self._idempotency(c, event.at),
-                expected_head=session.head,
+        with c.live.creating(run.id, event.position):
+            created = await self._store.create_run(
+                NewRun(
+                    run=run,
+                    session=storable(session),
+                    event=event,
+                    fingerprint=c.fingerprint,
+                    idempotency=self._idempotency(c, event.at),
+                    expected_head=session.head,
+                )
             )
-        )
         if not created.is_new:
             return Started(run=created.run, attached=True)
         state = RunState()
         state.advance(body)
         recording = self._live.record(run, c.live, state, last_seq=1, newest=[event])
-        if c.is_queued and c.head is not None:
-            self._live.launch_after(recording, c.head)
+        c.live.became_visible(run.id, [event])
+        if c.ahead is not None:
+            await self._live.launch_after(recording, c.ahead)
         else:
             self._live.launch(recording)
         return Started(run=run)

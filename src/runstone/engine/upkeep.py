@@ -89,14 +89,16 @@ class Upkeep:
             self._live.end(recording, "interrupted", reason="attempts_exhausted")
         else:
             self._retry(recording)
+        if recording.run.outcome is not None:
+            await recording.flushed()
 
     async def _requeue(self, recording: Recording) -> None:
-        before = recording.run.continues
-        ahead = None if before is None else await self._live.load(recording.run.owner, before)
+        run = recording.run
+        ahead = await self._live.ahead_of(await self._live.current(run.owner, run.continues))
         if ahead is None:
             self._live.launch(recording)
         else:
-            self._live.launch_after(recording, ahead.run)
+            await self._live.launch_after(recording, ahead)
 
     def _retry(self, recording: Recording) -> None:
         run = recording.run
@@ -125,10 +127,13 @@ class Upkeep:
 
     async def _close_given_up(self) -> None:
         for owner, run_id in list(self._live.given_up):
-            self._live.recordings.pop((owner, run_id), None)
+            broken = self._live.recordings.get((owner, run_id))
+            if broken is not None and broken.broken is not None:
+                self._live.forget(broken)
             recording = await self._live.load(owner, run_id)
             if recording is not None:
-                self._live.end(recording, "interrupted", reason="storage")
+                if (owner, run_id) not in self._live.executions:
+                    self._live.end(recording, "interrupted", reason="storage")
                 await recording.flushed()
             self._live.given_up.discard((owner, run_id))
 
