@@ -173,10 +173,14 @@ def storage_of(config: StorageConfig) -> tuple[Store, FileStore]:
     url = config.url
     if url == _MEMORY:
         return MemoryStore(), MemoryFiles()
-    if "://" in url and not url.startswith(_SQLITE):
-        raise ConfigError(f"storage.url is {url!r}; expected `memory`, a path or a sqlite:/// URL", option="storage.url")
-    path = Path(url.removeprefix(_SQLITE))
-    return SqliteStore(path, synchronous=config.synchronous), DiskFiles(path.with_name(f"{path.stem}-files"))
+    place = url.removeprefix(_SQLITE)
+    if "://" in place or not place:
+        raise ConfigError(
+            f"storage.url is {url!r}; expected 'memory', a path, or a sqlite:/// URL", option="storage.url"
+        )
+    path = Path(place)
+    files = DiskFiles(path.with_name(f"{path.stem}-files"), sync=config.synchronous == "FULL")
+    return SqliteStore(path, synchronous=config.synchronous), files
 
 
 def _split_target(word: str) -> tuple[str | None, str]:

@@ -209,6 +209,24 @@ class Engine:
         await recording.flushed()
         return recording.run
 
+    async def delete_run(self, owner: str, run_id: str) -> None:
+        """Delete the run with its events and rows; one that is going on is stopped first. A hidden session goes with its last.
+
+        Raises:
+            NotFound: the owner has no such run.
+            StorageError: it could not be stopped or deleted.
+        """
+        run = await self.stop(owner, run_id, reason="deleted")
+        live = self.live.sessions.get(owner, run.session_id)
+        async with live.lock:
+            await self.store.delete_run(owner, run_id)
+            session = await self.store.session(owner, run.session_id)
+            if session is not None and session.hidden:
+                left = await self.store.runs(owner, session_id=session.id, limit=1)
+                if not left:
+                    await self.store.delete_session(owner, session.id)
+                    live.positions = None
+
     def stopping(self, owner: str, run_id: str, *, reason: str | None = None) -> None:
         """Ask a run that is being driven to end, without waiting for it."""
         execution = self.live.executions.get((owner, run_id))

@@ -28,7 +28,7 @@ from runstone.server.calls import Call, Shared
 from runstone.server.errors import HttpError, failed, response_of
 from runstone.server.hosts import HostPolicy
 from runstone.server.limits import Gone
-from runstone.server.routes import chat, health, models
+from runstone.server.routes import chat, conversations, files, health, models, responses
 from runstone.server.routing import Route, Router
 
 _log = logging.getLogger("runstone.server")
@@ -38,7 +38,14 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 def routes() -> list[Route]:
     """Every route of the server."""
-    return [*health.ROUTES, *models.ROUTES, *chat.ROUTES]
+    return [
+        *health.ROUTES,
+        *responses.ROUTES,
+        *conversations.ROUTES,
+        *chat.ROUTES,
+        *files.ROUTES,
+        *models.ROUTES,
+    ]
 
 
 class HttpApp:

@@ -21,6 +21,7 @@ from runstone.server.retries import Retries
 _T = TypeVar("_T")
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 RUN_ID: Final = "runstone-run-id"
+DIALECT: Final = "runstone-dialect"
 
 
 class Shared:

@@ -51,6 +51,10 @@ class StoredBytes(dict[str, bytes]):
         self._engine = engine
         self._owner = owner
 
+    def __bool__(self) -> bool:
+        """True also while it is empty: who holds it must not take it for nothing."""
+        return True
+
     async def prepare(self, events: list[Event]) -> None:
         """Fetch what `events` refer to."""
         items = [event.body.item for event in events if type(event.body) is ItemEnded]
@@ -119,20 +123,28 @@ def stop_with_connection(call: Call, started: Started) -> None:
         call.engine.stopping(call.owner, run.id, reason="disconnected")
 
 
-async def logged(call: Call, run: Run, take: Callable[[Event], object], answer: Answering) -> None:
+async def logged(
+    call: Call,
+    run: Run,
+    take: Callable[[Event], object],
+    answer: Answering | None = None,
+    stored: StoredBytes | None = None,
+) -> None:
     """Feed to `take` what the log has of the run now, until `answer` is over.
 
     Raises:
         CursorExpired: nothing is kept of it.
     """
     store, seq = call.engine.store, 0
-    while not answer.is_over:
+    while answer is None or not answer.is_over:
         events = await store.events(call.owner, run.id, after=seq, limit=call.engine.config.page_events)
         if not events:
             break
+        if stored is not None:
+            await stored.prepare(events)
         for event in events:
             take(event)
-            if answer.is_over:
+            if answer is not None and answer.is_over:
                 break
         seq = events[-1].seq
         await asyncio.sleep(0)

@@ -17,7 +17,7 @@ from runstone.protocols.chat.encode import Answer, Encoder, echo_of
 from runstone.protocols.chat.errors import error_body, failure_of
 from runstone.protocols.chat.history import history_page
 from runstone.protocols.chat.request import start_from_chat
-from runstone.server.calls import RUN_ID, Call
+from runstone.server.calls import DIALECT, RUN_ID, Call
 from runstone.server.errors import JsonResponse
 from runstone.server.routing import Route
 from runstone.server.runs import StoredBytes, begin, followed, header_of, leg_after, logged, stop_with_connection
@@ -45,7 +45,7 @@ async def create(call: Call) -> Response:
 
 def _with_dialect(call: Call, body: dict[str, Any]) -> dict[str, Any]:
     """The body, naming the dialect that a header or the settings choose where it names none itself."""
-    word = call.request.headers.get("runstone-dialect")
+    word = call.request.headers.get(DIALECT)
     if word is None and call.config.chat.dialect != "openai":
         word = call.config.chat.dialect
     return {"dialect": word, **body} if word is not None else body
