@@ -51,7 +51,7 @@ DOORS = (
     "protocols/openai.py",  # the readers that Responses and Chat share
     "protocols/responses/input.py",  # the items of requests and conversations
     "adapters/*.py",
-    "runners/*.py",
+    "runners/**/*.py",
     "conformance/**/*.py",  # judges other people's frames as they are
     "config.py",  # reads environment and files
 )

@@ -44,12 +44,18 @@ class RunnerOptions(msgspec.Struct, frozen=True, kw_only=True):
         memory: `run`: each run gets a thread of its own, seeded from history. `framework`: one thread per session,
             whose state the graph keeps itself.
         threads: Most threads that run blocking agents at one time, per agent.
+        models: The models that a request may ask for, empty when any name may be tried.
+        model_override: The agent honours the model that a request asks for.
+        client_tools: The agent honours the tools that a client declares.
         hooks: The agent's hooks.
     """
 
     checkpoint_path: Path | None = None
     memory: Memory = "run"
     threads: int = 64
+    models: list[str] = []
+    model_override: bool = False
+    client_tools: bool = False
     hooks: Hooks = Hooks()
 
 
