@@ -178,11 +178,11 @@ def test_everything_is_echoed() -> None:
 
 
 def test_settings_have_what_a_model_may_heed() -> None:
-    """Official options come to the agent beside the provider's own, and win where both say the same."""
+    """Official options come to the agent beside the provider's own, which win where both say the same."""
     settings = ask(
         temperature=0.5, max_output_tokens=9, model_options={"seed": 7, "temperature": 0.1}, tools=[WEATHER], user="u"
     ).start.settings
-    assert settings.model_options == {"seed": 7, "temperature": 0.5, "max_output_tokens": 9}
+    assert settings.model_options == {"seed": 7, "temperature": 0.1, "max_output_tokens": 9}
     assert settings.tools == [ToolSpec(name="get_weather", parameters={"type": "object"})]
     assert settings.user == "u"
 

@@ -18,7 +18,6 @@ from runstone.core.runs import Decision
 from runstone.errors import InvalidRequest
 from runstone.protocols.openai import (
     Json,
-    need_list,
     need_object,
     need_str,
     opt_bool,
@@ -215,8 +214,3 @@ def decision_from_wire(fields: Json, at: str) -> Decision:
 def named(items: list[Item]) -> list[Item]:
     """`items` with the ids `in1`, `in2` ... that the items of a turn have."""
     return [msgspec.structs.replace(item, item_id=f"in{n}") for n, item in enumerate(items, 1)]
-
-
-def listed(value: object, at: str) -> list[Json]:
-    """`value` as a list of objects."""
-    return [need_object(one, f"{at}[{n}]") for n, one in enumerate(need_list(value, at))]

@@ -186,7 +186,7 @@ def _settings(fields: Json) -> Settings:
     official = {key: fields[key] for key in heeded if fields.get(key) is not None}
     return Settings(
         instructions=opt_str(fields, "instructions"),
-        model_options={**options, **official},
+        model_options={**official, **options},
         model_metadata=opt_object(fields, "model_metadata") or {},
         tools=[_tool_spec(tool) for tool in _tools(fields) if tool["type"] == "function"],
         tool_choice=_tool_choice(fields),
