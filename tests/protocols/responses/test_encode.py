@@ -246,8 +246,8 @@ def test_next_response_id_is_named_when_given() -> None:
 
 def test_text_that_goes_on_is_sent_as_a_delta() -> None:
     """A finished message that is longer than its deltas brings the rest as one more delta."""
-    events = text_run(TextDelta(item_id="i1", text="Hel"), message("Hello"))
-    assert [one["delta"] for one in said(events, "response.output_text.delta")] == ["Hel", "lo"]
+    events = text_run(TextDelta(item_id="i1", text="He"), message("Hello"))
+    assert [one["delta"] for one in said(events, "response.output_text.delta")] == ["He", "llo"]
 
 
 def test_text_that_differs_is_told_by_the_done_events() -> None:
@@ -257,11 +257,11 @@ def test_text_that_differs_is_told_by_the_done_events() -> None:
     assert [one["text"] for one in said(events, "response.output_text.done")] == ["Hello"]
 
 
-@pytest.mark.parametrize(("text", "deltas"), [("Hello", ["Hel", "lo"]), ("Other", ["Hel"])])
+@pytest.mark.parametrize(("text", "deltas"), [("Hello", ["He", "llo"]), ("Other", ["He"])])
 def test_replacement_of_an_open_message(text: str, deltas: list[str]) -> None:
     """A replacement that goes on is appended; another one waits for the end."""
     new = Message(item_id="i1", role="assistant", parts=[TextPart(text=text)])
-    events = text_run(TextDelta(item_id="i1", text="Hel"), ItemReplaced(item=new))
+    events = text_run(TextDelta(item_id="i1", text="He"), ItemReplaced(item=new))
     assert [one["delta"] for one in said(events, "response.output_text.delta")] == deltas
 
 
