@@ -15,9 +15,11 @@ from runstone.config import Config, StorageConfig
 from runstone.engine.engine import Engine
 from runstone.engine.payloads import ExtractedPayloads
 from runstone.errors import ConfigError
+from runstone.runners.agent_context import AgentContext
 from runstone.runners.base import Runner
-from runstone.runners.function import runner_for
+from runstone.runners.function import agent, runner_for
 from runstone.runners.hooks import RunnerOptions
+from runstone.runners.threads import SyncAgentContext
 from runstone.server.app import HttpApp
 from runstone.server.auth import check_exposure
 from runstone.server.serving import run_server
@@ -25,6 +27,8 @@ from runstone.storage.base import FileStore, Store
 from runstone.storage.files import DiskFiles
 from runstone.storage.memory import MemoryFiles, MemoryStore
 from runstone.storage.sqlite import SqliteStore
+
+__all__ = ["AgentContext", "App", "SyncAgentContext", "agent", "load_agent", "run_app", "serve"]
 
 _MEMORY: Final = "memory"
 _SQLITE: Final = "sqlite:///"
@@ -152,10 +156,10 @@ def runners_of(agents: Any, config: Config, *, name: str | None = None) -> dict[
     if not by_name:
         raise ConfigError("there is no agent to serve", option="agents")
     runners: dict[str, Runner] = {}
-    for called, agent in by_name.items():
-        runner = runner_for(agent, options)
+    for called, candidate in by_name.items():
+        runner = runner_for(candidate, options)
         if runner is None:
-            raise ConfigError(f"{called!r} is a {type(agent).__name__!r}, which is no agent", option="agents")
+            raise ConfigError(f"{called!r} is a {type(candidate).__name__!r}, which is no agent", option="agents")
         runners[called] = runner
     return runners
 

@@ -28,7 +28,7 @@ from runstone.server.calls import Call, Shared
 from runstone.server.errors import HttpError, failed, response_of
 from runstone.server.hosts import HostPolicy
 from runstone.server.limits import Gone
-from runstone.server.routes import chat, conversations, files, health, models, responses
+from runstone.server.routes import chat, conversations, docs, files, health, models, responses
 from runstone.server.routing import Route, Router
 
 _log = logging.getLogger("runstone.server")
@@ -45,6 +45,7 @@ def routes() -> list[Route]:
         *chat.ROUTES,
         *files.ROUTES,
         *models.ROUTES,
+        *docs.ROUTES,
     ]
 
 

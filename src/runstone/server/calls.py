@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from starlette.requests import Request
 from runstone.config import Config
 from runstone.core.commands import Start
 from runstone.core.ids import checked_run_id
+from runstone.core.runs import RecoveryPolicy
 from runstone.engine.engine import Engine
 from runstone.errors import InvalidRequest
 from runstone.protocols.openai import BUSY, DISCONNECT
@@ -20,6 +21,7 @@ from runstone.server.retries import Retries
 
 _T = TypeVar("_T")
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_RECOVERY: Final[dict[str, RecoveryPolicy]] = {word: word for word in get_args(RecoveryPolicy)}
 RUN_ID: Final = "runstone-run-id"
 DIALECT: Final = "runstone-dialect"
 
@@ -109,6 +111,7 @@ class Call:
             "idempotency_key": key,
             "busy": _word(BUSY, headers.get("runstone-busy"), "runstone-busy"),
             "disconnect": _word(DISCONNECT, headers.get("runstone-disconnect"), "runstone-disconnect"),
+            "recovery": _word(_RECOVERY, headers.get("runstone-recovery"), "runstone-recovery"),
         }
         for name, value in said.items():
             in_body = getattr(start, name)
