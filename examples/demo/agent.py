@@ -17,8 +17,7 @@ import openai
 from language import Call, Model, OpenAIModel, SmallModel
 from toolbox import TOOLS
 
-from runstone.runners.agent_context import AgentContext
-from runstone.runners.function import agent
+from runstone import AgentContext, agent
 
 Row = dict[str, Any]
 

@@ -16,7 +16,7 @@ import openai
 from rules import tool_for
 from toolbox import TOOLS
 
-from runstone.errors import RunnerError
+from runstone import RunnerError
 from runstone.local_model import LocalModel
 
 Row = dict[str, Any]
