@@ -184,16 +184,25 @@ class MemoryStore:
             return True
         del self._runs[owner, run_id]
         self._forget_keys(owner, run_id)
-        for row in session.rows:
-            if row.anchor == run_id:
-                row.anchor = run.continues
-        for (other, _), child in self._runs.items():
-            if other == owner and child.continues == run_id:
-                child.continues = run.continues
-                child.record = msgspec.structs.replace(child.record, continues=run.continues)
-        if session.record.head == run_id:
-            session.record = msgspec.structs.replace(session.record, head=run.continues)
+        self._mend_chain(owner, session, run_id, run.continues)
         return True
+
+    def _mend_chain(self, owner: str, session: _Session, run_id: str, continues: str | None) -> None:
+        """Let everything that pointed to a run point past it."""
+        shown = self._chain(owner, session.record.head)
+        children = [child for (other, _), child in self._runs.items() if other == owner and child.continues == run_id]
+        children.sort(key=lambda child: child.record.id not in shown)
+        # A client's rows stay on the chain they are on: that of a run that follows or, at the head, of the one before.
+        is_head = session.record.head == run_id
+        heir = children[0].record.id if children else continues
+        if not children and not is_head:
+            session.rows = [row for row in session.rows if row.anchor != run_id]
+        session.rows = [_Row(row.row, heir) if row.anchor == run_id else row for row in session.rows]
+        for child in children:
+            child.continues = continues
+            child.record = msgspec.structs.replace(child.record, continues=continues)
+        if is_head:
+            session.record = msgspec.structs.replace(session.record, head=continues)
 
     async def add_rows(self, owner: str, session_id: str, rows: list[HistoryRow]) -> None:
         def job() -> None:

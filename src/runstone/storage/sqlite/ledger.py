@@ -21,7 +21,7 @@ from runstone.core.items import Item
 from runstone.core.runs import Run
 from runstone.core.serde import VERSION, events_to_json, to_json
 from runstone.core.transcript import HistoryRow, RowChange
-from runstone.errors import AppendConflict, NotStorable, StorageUnavailable
+from runstone.errors import AppendConflict, NotStorable
 from runstone.storage.base import Append
 
 #: `runs.last_position` of a run that goes on.
@@ -42,6 +42,10 @@ _INSERT_STRETCH: Final = "INSERT INTO stretches (id, last_seq, last_position, ve
 _INSERT_HISTORY: Final = (
     "INSERT INTO history (session, position, ordinal, anchor, own, shown, maker, item_id, seq, record) VALUES "
 )
+_UPDATE_RUN: Final = """
+    UPDATE runs SET status = ?, ended = ?, ended_at = ?, stored = ?, compacted = ?, last_position = ?, record = ?
+    WHERE key = ?
+"""
 _OPEN_LOG: Final = """
     SELECT r.key, r.session, s.id, r.shown, r.ended, coalesce(l.last_seq, 0), coalesce(l.last_position, 0)
     FROM runs r
@@ -109,16 +113,12 @@ class OpenLog:
 
 
 class Ledger:
-    """Collects a transaction's writes. Runs are known by (owner, run id).
+    """Collects a transaction's writes. Runs are known by (owner, run id)."""
 
-    `lost` are the runs of which an append failed and was not repeated yet: what follows such an append is not a conflict.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, lost: set[tuple[str, str]]) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self.execute = connection.execute
         self.execute_many = connection.executemany
         self._logs: dict[tuple[str, str], OpenLog] = {}
-        self._lost = lost
         self._is_begun = False
         self._is_fresh = False
         self._tail_rows = self._tail_bytes = 0
@@ -178,10 +178,7 @@ class Ledger:
             self._stretches = []
         self._flush_history()
         if self._records:
-            self.execute_many(
-                "UPDATE runs SET status = ?, ended = ?, last_position = ?, record = ? WHERE key = ?",
-                self._records.values(),
-            )
+            self.execute_many(_UPDATE_RUN, self._records.values())
             self._records = {}
         if self._touched:
             self.execute_many(
@@ -217,7 +214,7 @@ class Ledger:
         if events:
             last_seq = events[-1].seq
             if events[0].seq != log.last_seq + 1 or last_seq - log.last_seq != len(events) or log.ended:
-                raise self._refusal(batch, log)
+                raise _conflict(batch, log)
             try:
                 data = events_to_json(events)
             except (TypeError, ValueError, RecursionError) as e:
@@ -227,8 +224,6 @@ class Ledger:
                 self.add_stretch(log, events[0].seq, last_seq, events[-1].position, data)
         else:
             self._append_with_changes(log, batch, data)
-        if self._lost:
-            self._lost.discard((batch.owner, batch.run_id))
 
     def _append_with_changes(self, log: OpenLog, batch: Append, data: bytes) -> None:
         record = encoded(batch.run) if batch.run is not None else b""
@@ -299,17 +294,10 @@ class Ledger:
         self._logs[owner, run_id] = log = OpenLog(*found)
         return log
 
-    def _refusal(self, batch: Append, log: OpenLog) -> AppendConflict | StorageUnavailable:
-        first = batch.events[0].seq
-        if log.ended:
-            return AppendConflict(f"The log of run {batch.run_id!r} has ended.")
-        if first > log.last_seq + 1 and (batch.owner, batch.run_id) in self._lost:
-            return StorageUnavailable("The events before these could not be stored.")
-        return AppendConflict(f"The log of run {batch.run_id!r} goes on with {log.last_seq + 1}, not with {first}.")
-
     def _set_record(self, log: OpenLog, run: Run, record: bytes) -> None:
         log.ended = int(run.outcome is not None)
-        self._records[log.key] = run.status, log.ended, log.last_position if log.ended else UNENDED, record, log.key
+        last_position = log.last_position if log.ended else UNENDED
+        self._records[log.key] = (*record_values(run), last_position, record, log.key)
         if log.ended:
             self._fold(log)
             self._ended.append((run.owner, run.id))
@@ -377,6 +365,18 @@ class Ledger:
                 )
         self.execute("DELETE FROM tail")
         self._tail_rows = self._tail_bytes = 0
+
+
+def record_values(run: Run) -> tuple[Any, ...]:
+    """The columns of a run that follow its record."""
+    return run.status, int(run.outcome is not None), run.ended_at, int(run.store), int(run.compacted)
+
+
+def _conflict(batch: Append, log: OpenLog) -> AppendConflict:
+    if log.ended:
+        return AppendConflict(f"The log of run {batch.run_id!r} has ended.")
+    seqs = f"{batch.events[0].seq} to {batch.events[-1].seq}"
+    return AppendConflict(f"The log of run {batch.run_id!r} goes on with {log.last_seq + 1}, not with {seqs}.")
 
 
 def history_values(log: OpenLog, row: HistoryRow) -> tuple[Any, ...]:

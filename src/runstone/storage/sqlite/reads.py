@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from runstone.core.runs import OUTCOMES, Run, Session
 from runstone.core.serde import run_from_json, session_from_json
 from runstone.core.transcript import HistoryRow
-from runstone.errors import NotFound
+from runstone.errors import IdempotencyConflict, NotFound
 from runstone.storage.base import FileRecord
 from runstone.storage.sqlite.ledger import row_from_json
 
@@ -53,6 +54,41 @@ def sessions(
     return [_session(*found) for found in db.execute(query, (*values, limit, offset)).fetchall()]
 
 
+def is_title_taken(db: sqlite3.Connection, owner: str, title: str) -> bool:
+    """Whether a listed session has the title."""
+    query = "SELECT record FROM sessions WHERE owner = ? AND title = ? AND hidden = 0"
+    return any(session_from_json(record).title == title for (record,) in db.execute(query, (owner, title.casefold())))
+
+
+def existing(
+    execute: Callable[[str, tuple[Any, ...]], sqlite3.Cursor],
+    owner: str,
+    fingerprint: str,
+    *,
+    run_id: str | None,
+    key: str | None,
+    now: float,
+) -> Run | None:
+    """The run of a key or an id."""
+    found, word = None, "idempotency key"
+    if key is not None:
+        found = execute(
+            "SELECT i.fingerprint, r.id, r.record FROM idempotency i JOIN runs r ON r.key = i.run"
+            " WHERE i.owner = ? AND i.key = ? AND i.expires_at > ?",
+            (owner, key, now),
+        ).fetchone()
+    if found is None and run_id is not None:
+        word = f"run id {run_id!r}"
+        found = execute(
+            "SELECT fingerprint, id, record FROM runs WHERE owner = ? AND id = ?", (owner, run_id)
+        ).fetchone()
+    if found is None:
+        return None
+    if found[0] != fingerprint:
+        raise IdempotencyConflict(f"The {word} was used with another request.", run_id=found[1])
+    return run_from_json(found[2])
+
+
 def run(db: sqlite3.Connection, owner: str, run_id: str) -> Run | None:
     """One run."""
     found = db.execute("SELECT record FROM runs WHERE owner = ? AND id = ?", (owner, run_id)).fetchone()
@@ -62,13 +98,18 @@ def run(db: sqlite3.Connection, owner: str, run_id: str) -> Run | None:
 def runs(
     db: sqlite3.Connection,
     owner: str,
+    *,
     session_id: str | None,
     statuses: list[str] | None,
+    turn: str | None,
     limit: int,
     before: str | None,
 ) -> list[Run]:
     """A page of runs, newest first."""
-    where, values = ["owner = ?"], [owner]
+    if statuses == []:
+        return []
+    where: list[str] = ["owner = ?"]
+    values: list[Any] = [owner]
     index = "runs_of_owner"
     if statuses is not None:
         where.append(f"status IN ({', '.join('?' * len(statuses))})")
@@ -76,28 +117,40 @@ def runs(
         if OUTCOMES.isdisjoint(statuses):
             where.append("ended = 0")
             index = "runs_unfinished"
-    bounds: list[Any] = []
     if session_id is not None:
         where.append("session = (SELECT key FROM sessions WHERE owner = ? AND id = ?)")
-        bounds += [owner, session_id]
-        index = "runs_of_session"
+        values += [owner, session_id]
+        index = "runs_of_session" if turn is None else "runs_of_turn"
+    if turn is not None:
+        where.append("turn = ?")
+        values.append(turn)
     if before is not None:
         where.append("key < ?")
-        bounds.append(_key_of(db, owner, before))
+        values.append(_key_of(db, owner, before))
     query = f"SELECT record FROM runs INDEXED BY {index} WHERE {' AND '.join(where)} ORDER BY key DESC LIMIT ?"
-    return [run_from_json(record) for (record,) in db.execute(query, (*values, *bounds, limit)).fetchall()]
+    return [run_from_json(record) for (record,) in db.execute(query, (*values, limit)).fetchall()]
 
 
 def runs_by_id(db: sqlite3.Connection, owner: str, run_ids: list[str]) -> list[Run]:
     """Runs in the given order."""
-    found = (run(db, owner, run_id) for run_id in run_ids)
-    return [one for one in found if one is not None]
+    query = f"SELECT id, record FROM runs WHERE owner = ? AND id IN ({', '.join('?' * len(run_ids))})"
+    found = dict(db.execute(query, (owner, *run_ids)).fetchall())
+    return [run_from_json(found[run_id]) for run_id in run_ids if run_id in found]
 
 
 def unfinished(db: sqlite3.Connection) -> list[Run]:
     """All runs without an outcome."""
     query = "SELECT record FROM runs INDEXED BY runs_unfinished WHERE ended = 0 ORDER BY key"
     return [run_from_json(record) for (record,) in db.execute(query).fetchall()]
+
+
+def ended(db: sqlite3.Connection, stored: bool, before: float, limit: int) -> list[Run]:
+    """Runs that retention has not dealt with."""
+    query = (
+        "SELECT record FROM runs INDEXED BY runs_to_tidy WHERE ended = 1 AND compacted = 0 AND stored = ? AND ended_at < ?"
+        " ORDER BY ended_at LIMIT ?"
+    )
+    return [run_from_json(record) for (record,) in db.execute(query, (int(stored), before, limit)).fetchall()]
 
 
 def chain(db: sqlite3.Connection, owner: str, run_id: str) -> list[Run]:

@@ -14,9 +14,10 @@ from runstone.core.lifecycle import RunState
 from runstone.core.runs import Session
 from runstone.core.serde import events_to_json, run_from_json
 from runstone.core.transcript import HistoryRow, row_change
-from runstone.errors import AppendConflict, Conflict, IdempotencyConflict, NotFound, NotStorable
+from runstone.errors import AppendConflict, Conflict, NotFound, NotStorable
 from runstone.storage.base import Created, FileRecord, Idempotency, NewRun
-from runstone.storage.sqlite.ledger import UNENDED, Ledger, OpenLog, encoded
+from runstone.storage.sqlite.ledger import UNENDED, Ledger, OpenLog, encoded, record_values
+from runstone.storage.sqlite.reads import existing
 
 #: What one job takes away or rewrites, so that it holds the writer for a few milliseconds only.
 SLICE_STRETCHES: Final = 200
@@ -84,8 +85,10 @@ def delete_session(ledger: Ledger, owner: str, session_id: str) -> bool:
 def create_run(ledger: Ledger, new: NewRun) -> Created:
     """Insert a run with its session, first event and rows, or find the one that is attached to."""
     run, event = new.run, new.event
-    if (known := _attached(ledger, new)) is not None:
-        return Created(run=run_from_json(known), is_new=False)
+    key = new.idempotency.key if new.idempotency is not None else None
+    known = existing(ledger.execute, run.owner, new.fingerprint, run_id=run.id, key=key, now=run.created_at)
+    if known is not None:
+        return Created(run=known, is_new=False)
     session, head, head_id = ledger.execute(_HEAD, (run.owner, run.session_id)).fetchone() or (None, None, None)
     if head_id != new.expected_head:
         raise Conflict("Another run of the session was first.", code="head_moved")
@@ -100,16 +103,16 @@ def create_run(ledger: Ledger, new: NewRun) -> Created:
     if session is None:
         session = _insert_session(ledger, new.session, head=None)
     continues = head if run.continues == head_id else _run_key(ledger, run.owner, run.continues)
-    key = _insert_run(ledger, new, session, continues, record)
-    log = OpenLog(key, session, run.session_id, shown=1)
+    number = _insert_run(ledger, new, session, continues, record)
+    log = OpenLog(number, session, run.session_id, shown=1)
     ledger.open_log(run.owner, run.id, log)
     if continues != head:
-        _show_chain(ledger, session, key)
+        _show_chain(ledger, session, number)
     ledger.add_stretch(log, 1, 1, event.position, data)
     ledger.add_rows(log, change.added if change is not None else [])
-    ledger.execute("UPDATE sessions SET head = ?, updated_at = ? WHERE key = ?", (key, event.at, session))
+    ledger.execute("UPDATE sessions SET head = ?, updated_at = ? WHERE key = ?", (number, event.at, session))
     if new.idempotency is not None:
-        _remember_key(ledger, new, new.idempotency, key)
+        _remember_key(ledger, new, new.idempotency, number)
     return Created(run=run, is_new=True)
 
 
@@ -187,29 +190,6 @@ def delete_file(ledger: Ledger, owner: str, file_id: str) -> bool:
     return ledger.execute("DELETE FROM files WHERE owner = ? AND id = ?", (owner, file_id)).rowcount > 0
 
 
-def _attached(ledger: Ledger, new: NewRun) -> bytes | None:
-    """The record of the run that exists for the same key or id."""
-    owner = new.run.owner
-    if new.idempotency is not None:
-        found = ledger.execute(
-            "SELECT i.fingerprint, r.id, r.record FROM idempotency i JOIN runs r ON r.key = i.run"
-            " WHERE i.owner = ? AND i.key = ? AND i.expires_at > ?",
-            (owner, new.idempotency.key, new.run.created_at),
-        ).fetchone()
-        if found is not None:
-            if found[0] != new.idempotency.fingerprint:
-                raise IdempotencyConflict("The idempotency key was used with another request.", run_id=found[1])
-            return bytes(found[2])
-    found = ledger.execute(
-        "SELECT fingerprint, record FROM runs WHERE owner = ? AND id = ?", (owner, new.run.id)
-    ).fetchone()
-    if found is None:
-        return None
-    if found[0] != new.fingerprint:
-        raise IdempotencyConflict(f"The run id {new.run.id!r} was used with another request.", run_id=new.run.id)
-    return bytes(found[1])
-
-
 def _remember_key(ledger: Ledger, new: NewRun, idempotency: Idempotency, run: int) -> None:
     ledger.execute("DELETE FROM idempotency WHERE expires_at <= ?", (new.run.created_at,))
     ledger.execute(
@@ -243,13 +223,13 @@ def _insert_session(ledger: Ledger, session: Session, *, head: int | None) -> in
 
 
 def _insert_run(ledger: Ledger, new: NewRun, session: int, continues: int | None, record: bytes) -> int:
-    run, ended = new.run, new.run.outcome is not None
+    run, position = new.run, new.event.position
     inserted = ledger.execute(
-        "INSERT INTO runs (owner, id, session, status, ended, continues, shown, first_position, last_position, fingerprint,"
-        " record) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)",
+        "INSERT INTO runs (owner, id, session, turn, status, ended, ended_at, stored, compacted, continues, shown,"
+        " first_position, last_position, fingerprint, record) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)",
         (
-            *(run.owner, run.id, session, run.status, int(ended), continues, new.event.position),
-            *(new.event.position if ended else UNENDED, new.fingerprint, record),
+            *(run.owner, run.id, session, run.turn, *record_values(run), continues, position),
+            *(UNENDED if run.outcome is None else position, new.fingerprint, record),
         ),
     )
     assert inserted.lastrowid is not None
@@ -285,10 +265,18 @@ def _show_chain(ledger: Ledger, session: int, head: int | None) -> None:
 
 
 def _mend_chain(ledger: Ledger, key: int, session: int, continues: int | None) -> None:
-    """Let everything that pointed to a run point to the one before it."""
-    ledger.execute("UPDATE history SET anchor = ? WHERE session = ? AND anchor = ?", (continues, session, key))
-    ledger.execute("UPDATE sessions SET head = ? WHERE key = ? AND head = ?", (continues, session, key))
+    """Let everything that pointed to a run point past it."""
     (before,) = ledger.execute("SELECT id FROM runs WHERE key = ?", (continues,)).fetchone() or (None,)
-    for child, record in ledger.execute("SELECT key, record FROM runs WHERE continues = ?", (key,)).fetchall():
+    children = ledger.execute(
+        "SELECT key, record FROM runs WHERE continues = ? ORDER BY shown DESC, key", (key,)
+    ).fetchall()
+    moved = ledger.execute("UPDATE sessions SET head = ? WHERE key = ? AND head = ?", (continues, session, key))
+    # A client's rows stay on the chain they are on: that of a run that follows or, at the head, of the one before.
+    if children or moved.rowcount:
+        heir = children[0][0] if children else continues
+        ledger.execute("UPDATE history SET anchor = ? WHERE session = ? AND anchor = ?", (heir, session, key))
+    else:
+        ledger.execute("DELETE FROM history WHERE session = ? AND anchor = ?", (session, key))
+    for child, record in children:
         mended = encoded(msgspec.structs.replace(run_from_json(record), continues=before))
         ledger.execute("UPDATE runs SET continues = ?, record = ? WHERE key = ?", (continues, mended, child))

@@ -182,6 +182,16 @@ class SqliteStore:
     ) -> list[Session]:
         return await self._read(lambda db: reads.sessions(db, owner, limit, offset, search, agent))
 
+    async def is_title_taken(self, owner: str, title: str) -> bool:
+        return await self._read(lambda db: reads.is_title_taken(db, owner, title))
+
+    async def existing(
+        self, owner: str, fingerprint: str, *, run_id: str | None, key: str | None, now: float
+    ) -> Run | None:
+        return await self._read(
+            lambda db: reads.existing(db.execute, owner, fingerprint, run_id=run_id, key=key, now=now)
+        )
+
     async def run(self, owner: str, run_id: str) -> Run | None:
         return await self._read(lambda db: reads.run(db, owner, run_id))
 
@@ -191,16 +201,24 @@ class SqliteStore:
         *,
         session_id: str | None = None,
         statuses: list[str] | None = None,
+        turn: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> list[Run]:
-        return await self._read(lambda db: reads.runs(db, owner, session_id, statuses, limit, before))
+        return await self._read(
+            lambda db: reads.runs(
+                db, owner, session_id=session_id, statuses=statuses, turn=turn, limit=limit, before=before
+            )
+        )
 
     async def runs_by_id(self, owner: str, run_ids: list[str]) -> list[Run]:
         return await self._read(lambda db: reads.runs_by_id(db, owner, run_ids))
 
     async def unfinished(self) -> list[Run]:
         return await self._read(reads.unfinished)
+
+    async def ended(self, *, stored: bool, before: float, limit: int) -> list[Run]:
+        return await self._read(lambda db: reads.ended(db, stored, before, limit))
 
     async def chain(self, owner: str, run_id: str) -> list[Run]:
         return await self._read(lambda db: reads.chain(db, owner, run_id))

@@ -54,7 +54,6 @@ class Writer:
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         self._ledger: Ledger | None = None
-        self._lost: set[tuple[str, str]] = set()
         self._is_closed = False
         self._thread = Thread(target=self._run, name="runstone-writer", daemon=True)
         self._thread.start()
@@ -100,7 +99,7 @@ class Writer:
         try:
             return self._together(jobs)
         except Exception as e:  # a job's mistake or the database's failure; either is told to those who wait
-            self._roll_back(jobs, e)
+            self._roll_back()
             if is_passing(e) or isinstance(e, OSError | RunstoneError):
                 return [(future, None, storage_error(e)) for future, _ in jobs]
             if len(jobs) == 1:
@@ -128,15 +127,13 @@ class Writer:
     def _connected(self) -> Ledger:
         if self._ledger is None:
             self._connection = self._place.connect("rw")
-            self._ledger = Ledger(self._connection, self._lost)
+            self._ledger = Ledger(self._connection)
         if not self._ledger.is_fresh:
             self._ledger.begin()
         return self._ledger
 
-    def _roll_back(self, jobs: list[Waiting], error: Exception) -> None:
+    def _roll_back(self) -> None:
         """Undo the transaction. A connection on which that fails is given up: the next commit opens another."""
-        if is_passing(error):
-            self._lost.update((job.owner, job.run_id) for _, job in jobs if isinstance(job, Append) and job.events)
         if self._ledger is not None:
             self._ledger.forget()
         try:

@@ -14,6 +14,7 @@ CREATE TABLE sessions (
     record BLOB NOT NULL,
     UNIQUE (owner, id)
 );
+CREATE INDEX sessions_by_title ON sessions (owner, title) WHERE hidden = 0;
 CREATE INDEX sessions_listed ON sessions (owner, updated_at DESC, id, agent, title) WHERE hidden = 0;
 
 CREATE TABLE runs (
@@ -21,8 +22,12 @@ CREATE TABLE runs (
     owner TEXT NOT NULL,
     id TEXT NOT NULL,
     session INTEGER NOT NULL,
+    turn TEXT NOT NULL,
     status TEXT NOT NULL,
-    ended INTEGER NOT NULL,
+    ended INTEGER NOT NULL,             -- has an outcome
+    ended_at REAL,
+    stored INTEGER NOT NULL,
+    compacted INTEGER NOT NULL,
     continues INTEGER,                  -- runs.key
     shown INTEGER NOT NULL,             -- part of the chain of the session's head
     first_position INTEGER NOT NULL,
@@ -33,6 +38,8 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_of_owner ON runs (owner, key);
 CREATE INDEX runs_of_session ON runs (session, key);
+CREATE INDEX runs_of_turn ON runs (session, turn, key);
+CREATE INDEX runs_to_tidy ON runs (stored, ended_at) WHERE ended = 1 AND compacted = 0;
 CREATE INDEX runs_unfinished ON runs (owner, key) WHERE ended = 0;
 CREATE INDEX runs_by_position ON runs (session, last_position, first_position);
 CREATE INDEX runs_continuing ON runs (continues) WHERE continues IS NOT NULL;
