@@ -71,36 +71,34 @@ _KIND_OF_ITEM: Final[dict[type, str]] = {
 }
 
 
-class OpenItem:
-    """An item that has begun and not ended: how it began, and its text so far."""
+MOST_PIECES: Final = 2_048
 
-    __slots__ = ("_pieces", "_text", "started")
+
+class OpenItem:
+    """An item that has begun and not ended: how it began, and its text so far. `pieces` is the newest part of the text."""
+
+    __slots__ = ("_text", "pieces", "started")
 
     def __init__(self, started: ItemStarted) -> None:
         self.started = started
+        self.pieces: list[str] = []
         self._text = ""
-        self._pieces: list[str] = []
 
-    def add(self, text: str) -> None:
-        """One more delta."""
-        pieces = self._pieces
-        pieces.append(text)
-        # Joined from time to time: a hundred thousand small strings weigh ten times their text.
-        if len(pieces) >= 2048:
-            self._text += "".join(pieces)
-            pieces.clear()
+    def join(self) -> None:
+        """Make one text of the pieces. Done from time to time: many small strings weigh ten times their text."""
+        if self.pieces:
+            self._text += "".join(self.pieces)
+            self.pieces.clear()
 
     def replace(self, text: str) -> None:
         """All of the text so far is `text`."""
         self._text = text
-        self._pieces.clear()
+        self.pieces.clear()
 
     @property
     def text(self) -> str:
         """The deltas joined."""
-        if self._pieces:
-            self._text += "".join(self._pieces)
-            self._pieces.clear()
+        self.join()
         return self._text
 
     def item(self) -> Item:
@@ -195,7 +193,10 @@ class RunState:
         opened = self.open_items.get(item_id)
         if opened is None or opened.started.kind != kind or self.phase != "active":
             raise LocalProtocolError(f"no open {kind} has the id {item_id!r} while the run is {self.phase!r}")
-        opened.add(text)
+        pieces = opened.pieces
+        pieces.append(text)
+        if len(pieces) >= MOST_PIECES:
+            opened.join()
 
     def advance_all(self, bodies: Iterable[Body]) -> None:
         """Take each of `bodies` in order."""

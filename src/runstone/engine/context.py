@@ -24,6 +24,7 @@ from runstone.core.events import (
     RunPaused,
     RunStarted,
     StepEnded,
+    TextDelta,
 )
 from runstone.core.items import Item
 from runstone.core.runs import Decision, Usage
@@ -90,6 +91,10 @@ class EngineContext:
     def emit(self, body: Body) -> None:
         """Say that `body` happened."""
         kind = type(body)
+        recording = self._recording
+        if kind is TextDelta and recording.state.phase == "active" and not (self._waiting or self._is_disowned):
+            recording.emit(body)
+            return
         if kind is StepEnded:
             self._note(body)  # type: ignore[arg-type]
         elif kind is ApprovalRequested:

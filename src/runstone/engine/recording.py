@@ -110,6 +110,9 @@ class Recording:
             return 0
         kind = type(body)
         delta_of = _DELTA_OF.get(kind)
+        pending = self._pending
+        if not pending:
+            self.now()
         if delta_of is not None:
             size = _EVENT_OVERHEAD_BYTES + len(body.text)  # type: ignore[union-attr]
             if not body.text.isascii():  # type: ignore[union-attr]
@@ -122,7 +125,11 @@ class Recording:
                 self._changes.append(change)
         seq = self._next_seq
         self._next_seq = seq + 1
-        self._pending.append(Event(seq, self._positions.next(), self.now(), self.run.attempt, body))
+        positions = self._positions
+        position = positions.upcoming
+        positions.upcoming = position + 1
+        # The time is that of the batch: a look at the clock costs as much as all else that a delta needs here.
+        pending.append(Event(seq, position, self._at, self.run.attempt, body))
         self._pending_bytes += size
         if not self._scheduled:
             self._schedule()
@@ -132,7 +139,7 @@ class Recording:
         return seq
 
     def _change_of(self, body: Body) -> RowChange | None:
-        draft = Event(self._next_seq, self._positions.peek(), self.now(), self.run.attempt, body)
+        draft = Event(self._next_seq, self._positions.upcoming, self.now(), self.run.attempt, body)
         change = row_change(self.run.id, draft, self.state)
         self.state.advance(body)
         return change
@@ -156,6 +163,7 @@ class Recording:
         """Let others run; return when the store is not far behind."""
         self.must_wait = False
         self._slice = 0
+        self.now()
         # Small slices first, so that the first tokens of an answer leave at once; then larger ones, for throughput.
         self._slice_limit = min(self._slice_limit * 2, self._config.slice_events)
         await asyncio.sleep(0)
@@ -175,6 +183,7 @@ class Recording:
         self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        """Send what is pending. While a batch is on its way nothing is scheduled: its arrival sends the next."""
         self._scheduled = False
         if self._in_flight is not None or self.broken is not None or not (self._pending or self._run_changed):
             return
@@ -196,6 +205,7 @@ class Recording:
             changes=changes,
             run=run,
         )
+        self._scheduled = True
         self._send()
 
     def _send(self) -> None:
@@ -212,6 +222,7 @@ class Recording:
         batch = self._in_flight
         assert batch is not None
         self._in_flight = None
+        self._scheduled = False
         self._trouble_since = None
         if batch.events:
             self._keep(_Stretch(batch.events, self._in_flight_bytes))

@@ -20,22 +20,18 @@ _RING_EVENTS: Final = 2_000
 
 
 class Positions:
-    """Hands out the positions of one session: rising, without repeats."""
+    """Hands out the positions of one session: rising, without repeats. `upcoming` is the one that comes next."""
 
-    __slots__ = ("__weakref__", "_next")
+    __slots__ = ("__weakref__", "upcoming")
 
-    def __init__(self, next_position: int) -> None:
-        self._next = next_position
+    def __init__(self, upcoming: int) -> None:
+        self.upcoming = upcoming
 
     def next(self) -> int:
         """The next position; it counts as used."""
-        value = self._next
-        self._next = value + 1
+        value = self.upcoming
+        self.upcoming = value + 1
         return value
-
-    def peek(self) -> int:
-        """What `next` will give."""
-        return self._next
 
 
 class Writing(Protocol):
@@ -88,7 +84,7 @@ class LiveSession:
         """The highest position such that everything up to it is visible."""
         assert self.positions is not None
         pending = [first for writing in self.writing.values() if (first := writing.first_invisible) is not None]
-        return min(pending) - 1 if pending else self.positions.peek() - 1
+        return min(pending) - 1 if pending else self.positions.upcoming - 1
 
     def add_reader(self) -> None:
         """A reader follows the session from here on."""

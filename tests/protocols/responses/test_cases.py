@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runstone.core.serde import events_from_json
+from runstone.core.events import Event
 from runstone.protocols.responses.encode import VERSION, response_body
 from tests.protocols.responses.support import check_event, header_of, stream
 
@@ -27,7 +27,7 @@ def test_case(path: Path) -> None:
     """The events give exactly these frames, and the body of the leg is what the last one says."""
     case = read(path)
     header = header_of(case["leg"]["index"], case["leg"]["first_seq"], echo=case["leg"]["echo"])
-    events = events_from_json(msgspec.json.encode(case["events"]))
+    events = msgspec.convert(case["events"], list[Event])
     frames = stream(header, events, **case["style"])
     said = [[frame.event, "[DONE]" if frame.event is None else json.loads(frame.data)] for frame in frames]
     assert said == case["frames"]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from openai import OpenAI
 
-from runstone.core.serde import events_from_json
+from runstone.core.events import Event
 from runstone.protocols import sse
 from runstone.protocols.responses.encode import response_body
 from tests.protocols.responses.support import header_of, stream
@@ -30,7 +30,7 @@ def test_helper_follows_the_stream(path: Path) -> None:
     """The helper takes every event, and its final response of a completed leg is the one that was sent."""
     case = json.loads(path.read_text(encoding="utf-8"))
     header = header_of(case["leg"]["index"], case["leg"]["first_seq"])
-    events = events_from_json(msgspec.json.encode(case["events"]))
+    events = msgspec.convert(case["events"], list[Event])
     content = b"".join(sse.to_bytes(frame) for frame in stream(header, events, **case["style"]))
     sent = response_body(header, events, **case["style"])
     transport = httpx2.MockTransport(answers(content))

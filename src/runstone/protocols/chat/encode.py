@@ -45,6 +45,7 @@ from runstone.protocols.chat.history import call_to_wire, tool_content
 from runstone.protocols.chat.types import NAME, Completion, Dialect, Echo, MessageWire, Waiting
 from runstone.protocols.openai import FINISH_OF_REASON, FinishReason, chat_usage
 from runstone.protocols.sse import escaped, json_line
+from runstone.protocols.told import Told
 
 _DONE: Final = Frame(b"[DONE]")
 #: Between the texts of two messages of one answer, so that prose does not glue.
@@ -78,20 +79,20 @@ class _Prose:
         #: The item that is being told, None while there is none.
         self.speaker: str | None = None
         self.has_told = False
-        self._told: list[str] = []
+        self._told = Told()
         self._held: dict[str, str] = {}
         self._ended: set[str] = set()
 
     def heard(self, text: str) -> None:
         """`text` of the speaker was told."""
-        self._told.append(text)
+        self._told.add(text)
 
     def add(self, item_id: str, text: str) -> str:
         """More text of an item."""
         if not text or item_id in self._ended:
             return ""
         if item_id == self.speaker:
-            self._told.append(text)
+            self._told.add(text)
             return text
         self._held[item_id] = self._held.get(item_id, "") + text
         return self._release()
@@ -99,9 +100,9 @@ class _Prose:
     def replace(self, item_id: str, text: str) -> str:
         """All text of an item so far."""
         if item_id == self.speaker:
-            told = "".join(self._told)
-            if text.startswith(told):
-                return self.add(item_id, text[len(told) :])
+            rest = self._told.rest_of(text)
+            if rest is not None:
+                return self.add(item_id, rest)
             # What was told no longer counts, so nothing may be appended to it.
             self.speaker = None
             self._ended.add(item_id)
@@ -129,7 +130,7 @@ class _Prose:
                 out += (SEPARATOR if self.has_told else "") + text
                 self.has_told = True
             if item_id not in self._ended:
-                self.speaker, self._told = item_id, [text]
+                self.speaker, self._told = item_id, Told(text)
         return out
 
 

@@ -30,6 +30,7 @@ from runstone.protocols.responses.items import (
 )
 from runstone.protocols.responses.types import OutputItem, Style
 from runstone.protocols.sse import escaped
+from runstone.protocols.told import Told
 
 _T = TypeVar("_T")
 _text_to_json: Final = msgspec.json.Encoder().encode
@@ -45,7 +46,7 @@ class ItemStream:
         self.id = id
         self.started = started
         self.index = _NOT_OPEN
-        self.pieces: list[str] = []
+        self.told = Told()
 
     @property
     def is_open(self) -> bool:
@@ -54,18 +55,16 @@ class ItemStream:
 
     @property
     def text(self) -> str:
-        """What was said so far; before the leg that is read, what there was to say."""
-        if len(self.pieces) > 1:
-            self.pieces[:] = ["".join(self.pieces)]
-        return self.pieces[0] if self.pieces else ""
+        """What was said so far; before the leg that is read, what there was to say. Empty when it is too long to be kept."""
+        return self.told.text or ""
 
     def keep(self, text: str) -> None:
         """One more delta, before the leg that is read."""
-        self.pieces.append(text)
+        self.told.add(text)
 
     def keep_only(self, text: str) -> None:
         """All of the text is `text`, before the leg that is read."""
-        self.pieces[:] = [text]
+        self.told = Told(text)
 
     def begin(self) -> None:
         """Open it, if it is not open and enough is known, and say what there was to say before the leg."""
@@ -81,7 +80,7 @@ class ItemStream:
         if not text:
             return
         self.begin()
-        self.pieces.append(text)
+        self.told.add(text)
         if self.is_open:
             self._say(text)
 
@@ -94,9 +93,8 @@ class ItemStream:
 
     def go_on_to(self, text: str) -> None:
         """Say what `text` has beyond what was said, when it goes on from there."""
-        said = self.text
-        if len(text) > len(said) and text.startswith(said):
-            self.delta(text[len(said) :])
+        if rest := self.told.rest_of(text):
+            self.delta(rest)
 
     def end(self, item: Item) -> None:
         """Close it as `item`."""
@@ -136,7 +134,7 @@ class MessageStream(ItemStream):
 
     def fast_delta(self, text: str) -> Frame:
         """The frame of one more delta that is not empty."""
-        self.pieces.append(text)
+        self.told.add(text)
         return self._delta_frame(text)
 
     def _delta_frame(self, text: str) -> Frame:
