@@ -32,6 +32,10 @@ PROTOCOL_FILES = {"types.py", "request.py", "encode.py", "decode.py", "history.p
 
 # "protocol/file.py" -> why this protocol has a file that the others do not have
 EXTRA_PROTOCOL_FILES: dict[str, str] = {
+    "hermes/commands.py": "what is asked of a run that is there: steer, stop, regenerate, decide",
+    "hermes/objects.py": "sessions, runs and receipts are documents of their own beside streams and messages",
+    "hermes/sessions.py": "Hermes has a resource for sessions, with bodies and queries of its own",
+    "hermes/vocabulary.py": "two streams say the same things in different words",
     "responses/body.py": "the response object stands in streams, in answers and behind GET",
     "responses/emit.py": "sequence numbers and output indexes, apart from what is said with them",
     "responses/ids.py": "ids on this wire are made of ours and read back",
