@@ -232,6 +232,17 @@ async def test_messages_are_history_and_input_in_chat_form() -> None:
     ]
 
 
+async def test_a_file_that_was_deleted_stays_a_reference() -> None:
+    """Bytes that are gone do not fail the run."""
+
+    async def spy(messages: list[dict[str, Any]]) -> str:
+        return str(messages[0]["content"][0]["image_url"]["url"])
+
+    parts: list[Any] = [ImagePart(blob="gone")]
+    request = run_request(input=[Message(item_id="in1", role="user", parts=parts)])
+    assert (await drive(FunctionRunner(spy), request)).text == "gone"
+
+
 async def test_the_context_says_what_the_request_says() -> None:
     """Model, options, tools and the rest are attributes, absent ones None or empty."""
     seen: dict[str, Any] = {}

@@ -5,8 +5,9 @@ Rule: one voice. What the agent says through the context and what it yields come
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -14,8 +15,9 @@ import msgspec
 
 from runstone.core.content import FilePart, ImagePart
 from runstone.core.events import Custom
+from runstone.core.items import Item
 from runstone.core.runs import Decision, RunRequest, Usage
-from runstone.errors import RunnerError
+from runstone.errors import NotFound, RunnerError
 from runstone.runners.base import RunContext
 from runstone.runners.compose import Composer, json_text
 from runstone.runners.hooks import Hooks, with_contexts
@@ -207,6 +209,15 @@ class AgentContext(AgentFacts):
         return await self._context.blob(reference)
 
 
+async def stored_bytes(items: Iterable[Item], context: RunContext) -> dict[str, bytes]:
+    """The bytes that `items` show, by their reference; a file that was deleted since stays a reference."""
+    found: dict[str, bytes] = {}
+    for reference in blobs_in(items):
+        with contextlib.suppress(NotFound):
+            found[reference] = await context.blob(reference)
+    return found
+
+
 def _reference(block: Mapping[str, Any]) -> str | None:
     """Where the bytes of a block are: Chat's, Responses' and the payload's forms."""
     inner = block.get("image_url") or block.get("file") or block
@@ -249,7 +260,7 @@ class Inbox:
             return []
         self._composer.break_off()
         items = self._context.take_input()
-        return chat_messages(items, {key: await self._context.blob(key) for key in blobs_in(items)})
+        return chat_messages(items, await stored_bytes(items, self._context))
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         """The messages that are there; ends when there are no more."""

@@ -19,10 +19,10 @@ from runstone.core.content import TextPart
 from runstone.core.items import Message
 from runstone.core.runs import RunRequest
 from runstone.errors import ConfigError, RunnerError
-from runstone.runners.agent_context import AgentContext
+from runstone.runners.agent_context import AgentContext, stored_bytes
 from runstone.runners.base import NATIVE, Capabilities, Capability, RunContext, no
 from runstone.runners.hooks import RunnerOptions
-from runstone.runners.payload import blobs_in, chat_messages
+from runstone.runners.payload import chat_messages
 from runstone.runners.threads import Bridge, SyncAgentContext, Threads, start_thread
 
 AnyAgent = TypeVar("AnyAgent", bound=Callable[..., Any])
@@ -201,7 +201,7 @@ class FunctionRunner:
 async def messages_of(request: RunRequest, context: RunContext) -> list[dict[str, Any]]:
     """History and input as Chat messages, the request's instructions first."""
     items = [*request.history, *request.input]
-    blobs = {reference: await context.blob(reference) for reference in blobs_in(items)}
+    blobs = await stored_bytes(items, context)
     if request.settings.instructions:
         parts = [TextPart(text=request.settings.instructions)]
         items.insert(0, Message(item_id="instructions", role="system", parts=list(parts)))

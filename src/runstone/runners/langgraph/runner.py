@@ -16,6 +16,7 @@ from langgraph.types import Command
 
 from runstone.core.runs import Decision, RunRequest
 from runstone.errors import RunnerError
+from runstone.runners.agent_context import stored_bytes
 from runstone.runners.base import NATIVE, Capabilities, Capability, RunContext, no
 from runstone.runners.compose import Composer
 from runstone.runners.hooks import RunnerOptions, prepared_state, with_contexts
@@ -30,7 +31,7 @@ from runstone.runners.langgraph.pauses import (
     undecided,
 )
 from runstone.runners.langgraph.stream import MODES, Teller
-from runstone.runners.payload import blobs_in, chat_rows, runner_payload, tool_dict
+from runstone.runners.payload import chat_rows, runner_payload, tool_dict
 
 
 class LangGraphRunner:
@@ -116,8 +117,7 @@ class LangGraphRunner:
         hooks = self._options.hooks
         if hooks.prepare_state is None:
             items = request.input if self.memory == "framework" else [*request.history, *request.input]
-            blobs = {reference: await context.blob(reference) for reference in blobs_in(items)}
-            return {"messages": langchain_messages(items, blobs)}
+            return {"messages": langchain_messages(items, await stored_bytes(items, context))}
         payload = await with_contexts(await context.payload() or runner_payload(request), hooks)
         state = await prepared_state(hooks.prepare_state, payload)
         if isinstance(state.get("messages"), list):
