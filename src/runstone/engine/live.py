@@ -16,7 +16,7 @@ from runstone.engine.context import EngineContext
 from runstone.engine.execution import Execution, finish, interruption
 from runstone.engine.recording import Recording
 from runstone.engine.sessions import LiveSession, LiveSessions
-from runstone.engine.turns import request_of
+from runstone.engine.turns import FirstCall, request_of
 from runstone.errors import NotFound, StorageError
 from runstone.runners.base import Runner
 from runstone.storage.base import Store
@@ -166,7 +166,7 @@ class LiveRuns:
 
     # -- driving
 
-    def launch(self, recording: Recording) -> None:
+    def launch(self, recording: Recording, *, first: FirstCall | None = None) -> None:
         """Drive the run: call its runner with what was decided since the last call."""
         run = recording.run
         if self.is_closing or recording.is_sealed:
@@ -179,7 +179,7 @@ class LiveRuns:
         told: list[RunRequest] = []
 
         async def request() -> RunRequest:
-            told.append(await request_of(self._store, run, decisions))
+            told.append(await request_of(self._store, run, decisions, first=first))
             return told[0]
 
         async def payload() -> dict[str, Any]:

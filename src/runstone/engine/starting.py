@@ -10,7 +10,7 @@ import msgspec
 from runstone.config import EngineConfig
 from runstone.core.commands import Start
 from runstone.core.events import ApprovalRequested, Event, RunCreated
-from runstone.core.items import ApprovalItem, Item, ToolCall
+from runstone.core.items import ApprovalItem, Item, ToolCall, ToolResult
 from runstone.core.lifecycle import RunState
 from runstone.core.runs import Decision, Leg, PendingApproval, Policies, Run, Session, Trigger
 from runstone.engine.admission import (
@@ -28,10 +28,10 @@ from runstone.engine.blobs import Blobs
 from runstone.engine.ids import IdSource
 from runstone.engine.live import LiveRuns
 from runstone.engine.scrub import storable
-from runstone.engine.sessions import LiveSession
+from runstone.engine.sessions import LiveSession, Positions
 from runstone.engine.steering import check_steerable
 from runstone.engine.titles import title_of
-from runstone.engine.turns import items_of
+from runstone.engine.turns import FirstCall, items_of
 from runstone.errors import AlreadyDecided, Conflict, InvalidRequest, NotFound, RunActive, StorageUnavailable
 from runstone.runners.base import Runner
 from runstone.storage.base import Idempotency, NewRun, Store
@@ -65,6 +65,7 @@ class Candidate(msgspec.Struct, kw_only=True):
     input: list[Item] = []
     ahead: Run | None = None
     replaces: Run | None = None
+    is_new_session: bool = False
 
 
 #: What has to happen before admission is tried again.
@@ -133,6 +134,7 @@ class Starter:
             session_id=session_id,
             live=self._live.sessions.get(owner, session_id),
             parent=parent,
+            is_new_session=parent is None and start.session_id is None,
         )
         while True:
             async with candidate.live.lock:
@@ -206,6 +208,8 @@ class Starter:
         if there is not None:
             return there
         c.ahead = None
+        if c.is_new_session:
+            return await self._create_first(c)
         c.session = await self._store.session(c.owner, c.session_id)
         if c.session is None and start.session_must_exist:
             raise NotFound("session", c.session_id, param="session_id")
@@ -224,6 +228,13 @@ class Starter:
         if start.reuses_history and c.head is not None:
             c.base = await self._base_of_repeated(c, c.head)
             c.input = new_input(c.input)
+        return await self._create(c)
+
+    async def _create_first(self, c: Candidate) -> Started:
+        """For a session that was made for this start: nothing of it is in the store, so nothing is read."""
+        c.input = c.start.input
+        if c.start.decisions:
+            raise NotFound("approval", c.start.decisions[0].approval_id, param="input", code="approval_not_found")
         return await self._create(c)
 
     def _pending(self, run: Run | None) -> Sequence[PendingApproval | ApprovalRequested]:
@@ -310,6 +321,8 @@ class Starter:
     async def _create(self, c: Candidate) -> Started:
         check_results(c.input, await self._open_client_calls(c))
         items = [storable(item) for item in await self._blobs.stored(c.owner, c.input)]
+        if c.is_new_session and c.live.positions is None:
+            c.live.positions = Positions(1)
         positions = await self._live.sessions.positions(c.owner, c.session_id, c.live)
         base = c.base.id if c.base is not None else None
         trigger: Trigger = "start" if c.replaces is None else "regenerate"
@@ -345,7 +358,7 @@ class Starter:
         if c.ahead is not None:
             await self._live.launch_after(recording, c.ahead)
         else:
-            self._live.launch(recording)
+            self._live.launch(recording, first=FirstCall(input=items, is_new_session=c.is_new_session))
         return Started(run=run)
 
     def _run(self, c: Candidate, event: Event, base: str | None) -> Run:
@@ -383,7 +396,7 @@ class Starter:
         return Idempotency(key=key, fingerprint=c.fingerprint, expires_at=now + self._config.idempotency_ttl)
 
     async def _open_client_calls(self, c: Candidate) -> set[str]:
-        if c.base is None:
+        if c.base is None or not any(isinstance(item, ToolResult) for item in c.input):
             return set()
         rows = await self._store.chain_rows(c.owner, c.session_id, c.base.id)
         return {row.item.call_id for row in rows if isinstance(row.item, ToolCall) and row.item.executor == "client"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from runstone.core.content import TextPart
 from runstone.core.items import ApprovalItem, Item, ToolCall, ToolResult
 from runstone.core.runs import Decision, PendingApproval, Run, RunRequest
@@ -11,13 +13,23 @@ from runstone.storage.base import RunStore
 NOT_ANSWERED = "No result was given for this call."
 
 
-async def request_of(store: RunStore, run: Run, decisions: list[Decision]) -> RunRequest:
+class FirstCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run that was just made, so that it need not be read: its input, and that nothing is before it."""
+
+    input: list[Item]
+    is_new_session: bool
+
+
+async def request_of(
+    store: RunStore, run: Run, decisions: list[Decision], *, first: FirstCall | None = None
+) -> RunRequest:
     """What the runner of `run` is given now."""
-    rows = await store.run_rows(run.owner, run.id)
-    before = await store.chain_rows(run.owner, run.session_id, run.continues)
-    history, input_items = well_formed(
-        items_of(before), items_of([row for row in rows if row.is_input and row.seq == 1])
-    )
+    rows = [] if first is not None else await store.run_rows(run.owner, run.id)
+    asked_now = items_of([row for row in rows if row.is_input and row.seq == 1]) if first is None else first.input
+    before: list[HistoryRow] = []
+    if first is None or not first.is_new_session:
+        before = await store.chain_rows(run.owner, run.session_id, run.continues)
+    history, input_items = well_formed(items_of(before), asked_now)
     return RunRequest(
         run_id=run.id,
         session_id=run.session_id,

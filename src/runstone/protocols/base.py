@@ -53,6 +53,13 @@ class Encoder(Protocol):
         """
         ...
 
+    def wire(self, events: list[Event]) -> list[bytes]:
+        """The frames of `events`, up to the end of the stream, as they go onto the wire: `sse.to_bytes` of what `encode` gives.
+
+        A protocol with a fast way for the events that come by the thousands has it here; others call `sse.wire_of`.
+        """
+        ...
+
     def end(self) -> list[Frame]:
         """End marks of the connection (`[DONE]` and the like); they have no id. Called once, when the stream is over."""
         ...

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from runstone.protocols.base import Frame
+from runstone.core.events import Event
+from runstone.protocols.base import Encoder, Frame
 
 _encode = msgspec.json.Encoder().encode
 #: A comment without a blank line after it: with one, clients that saw an `id:` before dispatch an empty message.
@@ -42,3 +43,13 @@ def to_bytes(frame: Frame) -> bytes:
     if frame.id is None:
         return b"event: %b\ndata: %b\n\n" % (frame.event.encode(), frame.data)
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (frame.id.encode(), frame.event.encode(), frame.data)
+
+
+def wire_of(encoder: Encoder, events: list[Event]) -> list[bytes]:
+    """What `Encoder.wire` gives, by way of `encode`."""
+    parts: list[bytes] = []
+    for event in events:
+        parts += [to_bytes(frame) for frame in encoder.encode(event)]
+        if encoder.is_over:
+            break
+    return parts

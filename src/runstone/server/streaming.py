@@ -194,7 +194,7 @@ class EventStream(Response):
             if self._prepare is not None:
                 await self._prepare(events)
             if len(events) <= _SLICE:
-                parts = self._encoded(events)
+                parts = self._encoder.wire(events)
                 if len(parts) > 256:
                     parts = await self._sent_in_pieces(send, parts)
             else:
@@ -204,21 +204,11 @@ class EventStream(Response):
         parts += [to_bytes(frame) for frame in encoder.end()]
         await send({"type": "http.response.body", "body": b"".join(parts), "more_body": False})
 
-    def _encoded(self, events: list[Event]) -> list[bytes]:
-        encoder = self._encoder
-        encode, parts = encoder.encode, list[bytes]()
-        for event in events:
-            for frame in encode(event):
-                parts.append(to_bytes(frame))
-            if encoder.is_over:
-                break
-        return parts
-
     async def _sent_in_slices(self, send: Send, events: list[Event]) -> list[bytes]:
         """Encode and send a long stretch bit by bit; the last bit is handed back."""
         parts: list[bytes] = []
         for start in range(0, len(events), _SLICE):
-            parts = await self._sent_in_pieces(send, parts + self._encoded(events[start : start + _SLICE]))
+            parts = await self._sent_in_pieces(send, parts + self._encoder.wire(events[start : start + _SLICE]))
             if self._encoder.is_over or self._is_gone:
                 break
             await asyncio.sleep(0)

@@ -44,7 +44,7 @@ from runstone.protocols.chat.errors import RESTARTED, error_of
 from runstone.protocols.chat.history import call_to_wire, tool_content
 from runstone.protocols.chat.types import NAME, Completion, Dialect, Echo, MessageWire, Waiting
 from runstone.protocols.openai import FINISH_OF_REASON, FinishReason, chat_usage
-from runstone.protocols.sse import escaped, json_line
+from runstone.protocols.sse import escaped, json_line, to_bytes
 from runstone.protocols.told import Told
 
 _DONE: Final = Frame(b"[DONE]")
@@ -197,6 +197,33 @@ class Encoder:
         if seq == self._first:
             return numbered(seq, [self._begin(), *self._chunks(event)])
         return numbered(seq, self._chunks(event))
+
+    def wire(self, events: list[Event]) -> list[bytes]:
+        parts: list[bytes] = []
+        before, after = self._content
+        after += b"\n\n"
+        prose = self._text
+        for event in events:
+            body = event.body
+            seq = event.seq
+            if (
+                type(body) is TextDelta
+                and body.item_id == prose.speaker
+                and seq == self._last + 1
+                and seq > self._first
+            ):
+                self._last = seq
+                prose.heard(body.text)
+                text = _encode(body.text)
+                if body.text:
+                    parts.append(
+                        b"id: %d\ndata: %b%b%b" % (seq, before, text if text.isascii() else escaped(text), after)
+                    )
+                continue
+            parts += [to_bytes(frame) for frame in self.encode(event)]
+            if self.is_over:
+                break
+        return parts
 
     def end(self) -> list[Frame]:
         return [_DONE]

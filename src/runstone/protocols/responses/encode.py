@@ -53,6 +53,7 @@ from runstone.protocols.responses.streams import (
     ReasoningStream,
 )
 from runstone.protocols.responses.types import Dialect, ReasoningAs, ResponseObject, Status, Style, ToolsAs
+from runstone.protocols.sse import wire_of
 
 #: How events become frames; another number of frames for an event is another version.
 VERSION: Final = 1
@@ -123,6 +124,9 @@ class Encoder:
             self._begin(body)
             self._say(event)
         return self._out.take()
+
+    def wire(self, events: list[Event]) -> list[bytes]:
+        return wire_of(self, events)
 
     def end(self) -> list[Frame]:
         return [DONE]
