@@ -83,7 +83,7 @@ async def talk(demo: Any, endpoint: Endpoint, text: str = "hello", **options: An
     """One run of the demo agent with a model behind `endpoint`."""
     async with endpoint.client() as client:
         demo.MODEL = demo.OpenAIModel("m", client)
-        return await drive(FunctionRunner(demo.my_agent), run_request(text), **options)
+        return await drive(FunctionRunner(demo.agent), run_request(text), **options)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ async def test_calculator_refuses(demo: Any, expression: str) -> None:
 @pytest.mark.slow
 async def test_small_model_writes_prose_with_its_usage(demo: Any) -> None:
     """Without a key the model on this machine answers, and the step says which model it was and what it counted."""
-    context = await drive(FunctionRunner(demo.my_agent), run_request("Why is the sky blue?"))
+    context = await drive(FunctionRunner(demo.agent), run_request("Why is the sky blue?"))
     assert len(context.text) > 20
     assert context.is_closed
     (step,) = context.of(StepEnded)
@@ -146,7 +146,7 @@ async def test_small_model_writes_prose_with_its_usage(demo: Any) -> None:
 @pytest.mark.slow
 async def test_small_model_says_what_the_tool_said(demo: Any) -> None:
     """After a tool that a rule chose, the answer begins with the tool's own sentence."""
-    context = await drive(FunctionRunner(demo.my_agent), run_request("What is 12 * (3 + 4)?"))
+    context = await drive(FunctionRunner(demo.agent), run_request("What is 12 * (3 + 4)?"))
     (result,) = tool_results(context)
     assert result.text == "12 * (3 + 4) = 84."
     assert context.text.startswith(result.text)
@@ -221,7 +221,7 @@ async def test_steering_is_answered_before_the_end(demo: Any) -> None:
     context.steer("and more?")
     async with endpoint.client() as client:
         demo.MODEL = demo.OpenAIModel("m", client)
-        await FunctionRunner(demo.my_agent).run(request, context)
+        await FunctionRunner(demo.agent).run(request, context)
     said: list[Item] = [item for item in context.items if isinstance(item, Message)]
     assert [item.text for item in said if isinstance(item, Message)][-1] == "Two."
     assert endpoint.asked[1]["messages"][-1] == {"role": "user", "content": "and more?"}
@@ -232,7 +232,7 @@ async def test_instructions_reach_the_large_model(demo: Any) -> None:
     endpoint = Endpoint([{"content": "Oui."}])
     async with endpoint.client() as client:
         demo.MODEL = demo.OpenAIModel("m", client)
-        await drive(FunctionRunner(demo.my_agent), run_request(settings=Settings(instructions="Speak French.")))
+        await drive(FunctionRunner(demo.agent), run_request(settings=Settings(instructions="Speak French.")))
     assert [row["role"] for row in endpoint.asked[0]["messages"]] == ["system", "system", "user"]
     assert endpoint.asked[0]["messages"][1]["content"] == "Speak French."
 

@@ -17,7 +17,7 @@ import openai
 from language import Call, Model, OpenAIModel, SmallModel
 from toolbox import TOOLS
 
-from runstone import AgentContext, agent
+import runstone
 
 Row = dict[str, Any]
 
@@ -34,8 +34,8 @@ def model_from_environment() -> Model:
 MODEL = model_from_environment()
 
 
-@agent(name="my-agent", approvals=True, steers=True)
-async def my_agent(messages: list[Row], context: AgentContext) -> None:
+@runstone.agent(name="my-agent", approvals=True, steers=True)
+async def agent(messages: list[Row], context: runstone.AgentContext) -> None:
     """Answer `messages`: words and tools in turn, until the model has no more to do and the user nothing to add."""
     messages = with_files(messages, (await context.payload()).get("attachment_results", []))
     while messages[-1]["role"] != "assistant":
@@ -43,7 +43,7 @@ async def my_agent(messages: list[Row], context: AgentContext) -> None:
         messages += await context.inbox.take()
 
 
-async def take_turn(messages: list[Row], context: AgentContext) -> None:
+async def take_turn(messages: list[Row], context: runstone.AgentContext) -> None:
     """Use the tools that a rule asks for, or ask the model once. What happened is appended to `messages`."""
     if calls := MODEL.calls_by_rule(messages):
         messages += await results_of(calls, "", context)
@@ -59,7 +59,7 @@ async def take_turn(messages: list[Row], context: AgentContext) -> None:
         messages += await results_of(calls, text, context)
 
 
-async def results_of(calls: list[Call], text: str, context: AgentContext) -> list[Row]:
+async def results_of(calls: list[Call], text: str, context: runstone.AgentContext) -> list[Row]:
     """Run `calls` one after the other; the assistant's message and those of the tools."""
     said: Row = {"role": "assistant", "content": text or None}
     if calls:
@@ -70,7 +70,7 @@ async def results_of(calls: list[Call], text: str, context: AgentContext) -> lis
     ]
 
 
-async def result_of(call: Call, context: AgentContext) -> str:
+async def result_of(call: Call, context: runstone.AgentContext) -> str:
     """Run one tool, after a person agreed if it needs that; what it says, or why it did not run."""
     try:
         tool, arguments = TOOLS[call.name], json.loads(call.arguments or "{}")
