@@ -29,7 +29,7 @@ from runstone.server.errors import HttpError, failed, response_of
 from runstone.server.hosts import HostPolicy
 from runstone.server.limits import Gone
 from runstone.server.routes import chat, conversations, docs, files, health, models, responses
-from runstone.server.routing import Route, Router
+from runstone.server.routing import Route, Router, route_path_of
 
 _log = logging.getLogger("runstone.server")
 Errors = Callable[[RunstoneError], ErrorBody]
@@ -154,7 +154,7 @@ class HttpApp:
         """
         headers = request.scope["headers"]
         try:
-            match = self._router.match(request.method, _route_path(request.scope))
+            match = self._router.match(request.method, route_path_of(request.scope))
         except HttpError:
             self._keys.owner(headers)
             raise
@@ -170,10 +170,3 @@ class HttpApp:
             # The rest of the body is not read; the connection cannot be used again.
             response.headers["connection"] = "close"
         return response
-
-
-def _route_path(scope: Scope) -> str:
-    """The path below the place where the application is mounted."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path") or ""
-    return path[len(root) :] if root and path.startswith(f"{root}/") else path

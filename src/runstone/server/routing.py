@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from starlette.types import Scope
 
 from runstone.errors import RunstoneError
 from runstone.protocols.base import ErrorBody
@@ -100,3 +101,14 @@ def _pattern(path: str) -> re.Pattern[str]:
         pieces.append(f"(?P<{place[1]}>{'.+' if place[2] else '[^/]+'})")
         end = place.end()
     return re.compile("".join([*pieces, re.escape(path[end:])]), re.DOTALL)
+
+
+def root_path_of(scope: Scope) -> str:
+    """Where the application is mounted; empty at the top."""
+    return str(scope["root_path"]) if scope.keys() & {"root_path"} else ""
+
+
+def route_path_of(scope: Scope) -> str:
+    """The path below the place where the application is mounted."""
+    path, root = str(scope["path"]), root_path_of(scope)
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path

@@ -12,7 +12,7 @@ from runstone.server.contract import HEADERS, LABELS, OPERATIONS, Field, Operati
 from runstone.server.errors import JsonResponse
 from runstone.server.openapi import document
 from runstone.server.routes.models import model_names
-from runstone.server.routing import Route
+from runstone.server.routing import Route, root_path_of
 
 _VERSION: Final = "1"
 _STYLE: Final = """
@@ -49,7 +49,7 @@ async def style(call: Call) -> Response:
 
 async def docs(call: Call) -> Response:
     """The page."""
-    root = call.request.scope.get("root_path") or ""
+    root = root_path_of(call.request.scope)
     agents = ", ".join(_code(name) for name in model_names(call.engine))
     labels = "".join(f"<li>{_label(label)} {escape(meaning)}</li>" for label, meaning in LABELS.items())
     parts = [

@@ -36,7 +36,7 @@ async def upload(call: Call) -> JsonResponse:
     request = Request(call.request.scope, counted(call.request.receive, most))
     try:
         async with request.form(max_files=1, max_fields=20) as form:
-            file, purpose = form.get("file"), form.get("purpose")
+            file, purpose = (form.get(name) for name in ("file", "purpose"))
             if not isinstance(file, UploadFile):
                 raise InvalidRequest("'file' is missing.", param="file", code="missing_required_parameter")
             if purpose not in PURPOSES:
@@ -92,14 +92,14 @@ async def _record(call: Call) -> FileRecord:
 async def list_files(call: Call) -> JsonResponse:
     """A page of the owner's files, newest first unless `order=asc`."""
     limit = call.number("limit", default=_MAX_PAGE, most=_MAX_PAGE)
-    params = call.request.query_params
-    order, after = params.get("order", "desc"), params.get("after")
+    query_params = call.request.query_params
+    order, after = query_params.get("order", "desc"), query_params.get("after")
     if order not in ("asc", "desc"):
         raise InvalidRequest(f"'order' is {order[:80]!r}; expected asc or desc.", param="order")
     if after is not None and await call.engine.store.file(call.owner, after) is None:
         raise NotFound("file", after, param="after")
     found = await call.engine.store.files(
-        call.owner, limit=limit + 1, after=after, purpose=params.get("purpose"), newest_first=order == "desc"
+        call.owner, limit=limit + 1, after=after, purpose=query_params.get("purpose"), newest_first=order == "desc"
     )
     data = [_file(record) for record in found[:limit]]
     first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
