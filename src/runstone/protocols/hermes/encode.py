@@ -55,7 +55,8 @@ from runstone.protocols.hermes.vocabulary import (
     end_of_run,
     joined_steer,
 )
-from runstone.protocols.sse import escaped, json_line
+from runstone.protocols.sse import escaped, json_line, to_bytes
+from runstone.protocols.told import Told
 
 #: Between the texts of two messages of one answer, as Hermes writes it after a tool.
 SEPARATOR: Final = "\n\n"
@@ -73,25 +74,27 @@ class _Prose:
         #: The item that is being told, None while there is none.
         self.speaker: str | None = None
         self.is_stale = False
-        self._told: dict[str, list[str]] = {}
+        self._told = Told()
+        #: Texts that were told, in order: of an ended item all of it, of the speaker what was last known as a whole.
+        self._texts: dict[str, str] = {}
         self._held: dict[str, str] = {}
         self._ended: set[str] = set()
 
     @property
     def shown(self) -> str:
-        """All texts that were told."""
-        return SEPARATOR.join("".join(pieces) for pieces in self._told.values())
+        """All that is told; right while `is_stale`."""
+        return SEPARATOR.join(self._texts.values())
 
     def heard(self, text: str) -> None:
         """`text` of the speaker was told."""
-        self._told[self.speaker or ""].append(text)
+        self._told.add(text)
 
     def add(self, item_id: str, text: str) -> str:
         """More text of an item."""
         if not text or item_id in self._ended:
             return ""
         if item_id == self.speaker:
-            self.heard(text)
+            self._told.add(text)
             return text
         self._held[item_id] = self._held.get(item_id, "") + text
         return self._release()
@@ -102,15 +105,16 @@ class _Prose:
             if item_id not in self._ended and (text or item_id in self._held):
                 self._held[item_id] = text
             return self._release()
-        told = "".join(self._told[item_id])
-        if text.startswith(told):
-            return self.add(item_id, text[len(told) :])
+        self._texts[item_id] = text
+        rest = self._told.rest_of(text)
+        if rest is not None:
+            return self.add(item_id, rest)
         self.is_stale = True
+        self._told = Told(text)
         if text:
-            self._told[item_id] = [text]
             return ""
         # It says nothing any more; should it go on, it begins again behind what was told.
-        del self._told[item_id]
+        del self._texts[item_id]
         self.speaker = None
         return self._release()
 
@@ -125,12 +129,12 @@ class _Prose:
 
     def keep(self, item_ids: Collection[str]) -> None:
         """Only these items still count; the others grow no more."""
-        self._ended |= self._told.keys() | self._held.keys()
-        shown = self.shown
-        self._told = {item_id: pieces for item_id, pieces in self._told.items() if item_id in item_ids}
+        self._ended |= self._texts.keys() | self._held.keys()
+        gone = self._texts.keys() - set(item_ids)
+        self._texts = {item_id: text for item_id, text in self._texts.items() if item_id not in gone}
         self._held = {}
         self.speaker = None
-        self.is_stale = self.is_stale or self.shown != shown
+        self.is_stale = self.is_stale or bool(gone)
 
     def _release(self) -> str:
         """What waited for the speaker to end."""
@@ -140,10 +144,10 @@ class _Prose:
             text = self._held.pop(item_id)
             if not text:
                 continue
-            out += SEPARATOR + text if self._told else text
-            self._told[item_id] = [text]
+            out += SEPARATOR + text if self._texts else text
+            self._texts[item_id] = text
             if item_id not in self._ended:
-                self.speaker = item_id
+                self.speaker, self._told = item_id, Told(text)
         return out
 
 
@@ -171,6 +175,8 @@ class Encoder:
         else:
             text = b'{"event":"message.delta","run_id":%b,"timestamp":\0a,"delta":\0t,"seq":\0n}' % json_line(run.id)
         self._text = text.replace(b"%", b"%%").replace(b"\0t", b"%b").replace(b"\0n", b"%d").replace(b"\0a", b"%b")
+        named = b"event: assistant.delta\n" if self._is_session else b""
+        self._text_line = b"id: %d\n" + named + b"data: " + self._text + b"\n\n"
         self._transcript = Transcript(run.id)
         self._prose = _Prose()
         self._thought = _Prose()
@@ -202,6 +208,26 @@ class Encoder:
         return [
             self._frame(say, event, str(event.seq) if n == last else f"{event.seq}.{n}") for n, say in enumerate(says)
         ]
+
+    def wire(self, events: list[Event]) -> list[bytes]:
+        parts: list[bytes] = []
+        prose, transcript, is_session, line = self._prose, self._transcript, self._is_session, self._text_line
+        for event in events:
+            body = event.body
+            if type(body) is TextDelta and body.item_id == prose.speaker and event.seq == transcript.last_seq + 1:
+                transcript.last_seq = event.seq
+                if not body.text:
+                    continue
+                prose.heard(body.text)
+                seq = self.frame_seq = self._next
+                self._next = seq + 1
+                text, at = escaped(_encode(body.text)), _encode(event.at)
+                parts.append(line % ((event.seq, text, seq, at) if is_session else (event.seq, at, text, seq)))
+                continue
+            parts += [to_bytes(frame) for frame in self.encode(event)]
+            if self.is_over:
+                break
+        return parts
 
     def end(self) -> list[Frame]:
         if not self._is_session:
