@@ -328,3 +328,44 @@ async def test_a_chain_survives_the_loss_of_a_link(store: Store) -> None:
     expected = ["ask r1", "a", "client", "ask r3", "c"]
     assert texts(await store.rows(OWNER, "s1", limit=9)) == expected
     assert texts(await store.chain_rows(OWNER, "s1", "r3")) == expected
+
+
+async def test_an_equal_start_is_found_before_it_is_made(store: Store) -> None:
+    """By id or by key, with the same fingerprint; another one is refused, an expired key and a stranger find nothing."""
+    run = await start(store, idempotency=a_key(expires_at=50.0))
+
+    async def found(fingerprint: str = "f", owner: str = OWNER, now: float = 1.0, **by: str | None) -> object:
+        return await store.existing(owner, fingerprint, now=now, **{"run_id": None, "key": None, **by})
+
+    assert await found(run_id="r1") == run
+    assert await found(key="k") == run
+    assert await found(run_id="other", key="k") == run
+    for nothing in (found(), found(run_id="other"), found(key="k", now=50.0), found(key="k", owner="bob")):
+        assert await nothing is None
+    for refused in (found("g", run_id="r1"), found("g", key="k")):
+        with pytest.raises(IdempotencyConflict):
+            await refused
+
+
+async def test_a_turn_has_its_alternatives(store: Store) -> None:
+    """The runs of one turn, newest first."""
+    await answered(store, "r1", first=1, head=None, text="a", turn="t1")
+    await answered(store, "r2", first=4, head="r1", text="b", turn="t2")
+    await answered(store, "r3", first=7, head="r2", text="c", turn="t1", continues=None)
+    assert [run.id for run in await store.runs(OWNER, session_id="s1", turn="t1")] == ["r3", "r1"]
+    assert [run.id for run in await store.runs(OWNER, session_id="s1", turn="t1", statuses=["failed"])] == []
+
+
+async def test_what_retention_has_to_see_to(store: Store) -> None:
+    """Ended runs of all owners that are old and not compacted, oldest first, by whether they are to be stored."""
+    for n, owner in enumerate([OWNER, "bob", OWNER, "bob", OWNER]):
+        run = a_run(f"r{n}", f"s{n}", owner=owner, store=n != 2)
+        await store.create_run(a_new_run(run))
+        if n != 4:
+            await store.append(ended(run, 2, at=10.0 - n))
+    assert [run.id for run in await store.ended(stored=True, before=10.0, limit=9)] == ["r3", "r1"]
+    assert [run.id for run in await store.ended(stored=True, before=99.0, limit=2)] == ["r3", "r1"]
+    (unstored,) = await store.ended(stored=False, before=99.0, limit=9)
+    assert unstored.id == "r2"
+    await store.save_run(msgspec.structs.replace(unstored, compacted=True))
+    assert await store.ended(stored=False, before=99.0, limit=9) == []

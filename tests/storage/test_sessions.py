@@ -106,6 +106,15 @@ async def test_search_looks_into_titles(store: Store) -> None:
     assert await found("") == ["a", "b", "c", "d"]
 
 
+async def test_a_title_is_taken_by_exactly_that_title(store: Store) -> None:
+    """In its case; hidden sessions and other owners do not count."""
+    await store.create_session(a_session("a", title="Plan"), [])
+    await store.create_session(a_session("b", title="Secret", hidden=True), [])
+    await store.create_session(a_session("c", title="His", owner="bob"), [])
+    taken = [await store.is_title_taken(OWNER, title) for title in ("Plan", "plan", "Pla", "Secret", "His", "")]
+    assert taken == [True, False, False, False, False, False]
+
+
 async def test_a_session_that_cannot_be_written_down_is_refused(store: Store) -> None:
     """What JSON cannot carry, and ids with lone surrogates, fail alone."""
     with pytest.raises(NotStorable):

@@ -278,14 +278,13 @@ class Ledger:
                 (log.shown,) = self.execute("SELECT shown FROM runs WHERE key = ?", (log.key,)).fetchone()
 
     def close_logs(self, session: int, run: int | None = None) -> None:
-        """Send what is collected, then know nothing of the session's runs, or of one of them, that is not in their rows."""
+        """Fold a session's runs, or one of them, and forget them."""
         for log in self._logs.values():
             if log.session == session and run in (None, log.key):
                 self._fold(log)
         self.flush()
-        closed = [key for key, log in self._logs.items() if log.session == session and run in (None, log.key)]
-        for key in closed:
-            self.execute("DELETE FROM tail WHERE run = ?", (self._logs.pop(key).key,))
+        for key in [key for key, log in self._logs.items() if log.session == session and run in (None, log.key)]:
+            del self._logs[key]
 
     def _load(self, owner: str, run_id: str) -> OpenLog | None:
         found = self.execute(_OPEN_LOG, (owner, run_id)).fetchone()

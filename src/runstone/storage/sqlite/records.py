@@ -74,6 +74,7 @@ def delete_session(ledger: Ledger, owner: str, session_id: str) -> bool:
     for statement in (
         "DELETE FROM idempotency WHERE run IN (SELECT key FROM runs WHERE session = ?)",
         "INSERT OR IGNORE INTO discarded SELECT key FROM runs WHERE session = ?",
+        "DELETE FROM tail WHERE run IN (SELECT key FROM runs WHERE session = ?)",
         "DELETE FROM runs WHERE session = ?",
         "DELETE FROM history WHERE session = ?",
         "DELETE FROM sessions WHERE key = ?",
@@ -128,6 +129,7 @@ def delete_run(ledger: Ledger, owner: str, run_id: str, *, keep_record: bool) ->
     ledger.execute(_SAVE_POSITION, {"run": key, "session": session})
     ledger.execute("DELETE FROM history WHERE session = ? AND anchor = ? AND own = 1", (session, key))
     ledger.execute("INSERT OR IGNORE INTO discarded VALUES (?)", (key,))
+    ledger.execute("DELETE FROM tail WHERE run = ?", (key,))
     if keep_record:
         ledger.execute("UPDATE runs SET last_position = 0 WHERE key = ?", (key,))
         return True

@@ -15,7 +15,7 @@ CREATE TABLE sessions (
     UNIQUE (owner, id)
 );
 CREATE INDEX sessions_by_title ON sessions (owner, title) WHERE hidden = 0;
-CREATE INDEX sessions_listed ON sessions (owner, updated_at DESC, id, agent, title) WHERE hidden = 0;
+CREATE INDEX sessions_listed ON sessions (owner, hidden, updated_at DESC, id, agent, title);
 
 CREATE TABLE runs (
     key INTEGER PRIMARY KEY AUTOINCREMENT,  -- order of creation; never used twice

@@ -1,0 +1,66 @@
+"""The writing thread: pace, and jobs that go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from runstone.storage.sqlite import SqliteStore
+from runstone.storage.sqlite.connection import Place
+from runstone.storage.sqlite.ledger import Ledger
+from runstone.storage.sqlite.writer import Pace, Writer
+from tests.storage.builders import OWNER, a_run, an_append, deltas, start
+
+
+def test_an_idle_writer_commits_at_once_and_a_busy_one_waits() -> None:
+    """A burst is free, then commits keep their distance; time without any gives the burst back, but no more."""
+    now = 0.0
+    pace = Pace(per_second=250, burst=8, clock=lambda: now)
+    assert [pace.take() for _ in range(8)] == [0.0] * 8
+    assert pace.take() == pytest.approx(0.004)
+    now += 0.004
+    assert pace.take() == pytest.approx(0.004)
+    now += 0.008
+    assert pace.take() == 0.0
+    now += 60.0
+    assert [pace.take() for _ in range(8)] == [0.0] * 8
+    assert pace.take() == pytest.approx(0.004)
+
+
+@pytest.fixture
+async def writer(tmp_path: Path) -> AsyncIterator[Writer]:
+    """A writer on a database with the runs r0 to r4."""
+    path = tmp_path / "other.db"
+    store = SqliteStore(path)
+    await store.open()
+    for n in range(5):
+        await start(store, f"r{n}", f"s{n}")
+    await store.close()
+    opened = Writer(Place(path=path), asyncio.get_running_loop(), commits_per_second=10_000, burst=8)
+    yield opened
+    await opened.close()
+
+
+async def test_a_job_with_a_mistake_fails_alone(writer: Writer, tmp_path: Path) -> None:
+    """What it had written is undone; appends before and behind it in the same commit are stored."""
+
+    def mistaken(ledger: Ledger) -> None:
+        ledger.execute("DELETE FROM stretches")
+        ledger.execute("DELETE FROM tail")
+        raise ZeroDivisionError
+
+    runs = [a_run(f"r{n}", f"s{n}") for n in range(5)]
+    before = [writer.submit(an_append(run, deltas(2, 2))) for run in runs]
+    wrong = writer.submit(mistaken)
+    behind = [writer.submit(an_append(run, deltas(4, 2))) for run in runs]
+    with pytest.raises(ZeroDivisionError):
+        await wrong
+    await asyncio.gather(*before, *behind)
+    store = SqliteStore(tmp_path / "other.db", read_only=True)
+    await store.open()
+    for run in runs:
+        assert [event.seq for event in await store.events(OWNER, run.id, after=0, limit=9)] == [1, 2, 3, 4, 5]
+    await store.close()
