@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,14 @@ async def settle(rounds: int = 20) -> None:
         await asyncio.sleep(0)
 
 
+async def stored(world: World, run_id: str) -> None:
+    """Return as soon as the store has the run, maybe before whoever started it knows."""
+    found = None
+    while found is None:
+        await asyncio.sleep(0)
+        found = await world.store.run(OWNER, run_id)
+
+
 def text_of(items: list[Item]) -> str:
     """The messages' texts joined."""
     return "".join(item.text for item in items if isinstance(item, Message))
@@ -263,7 +272,7 @@ def kinds(events: list[Event]) -> list[str]:
 def check_numbers(events: list[Event], *, first: int = 1) -> None:
     """Seqs without gaps, rising positions, times that never go back."""
     assert [event.seq for event in events] == list(range(first, first + len(events)))
-    assert all(a.position < b.position and a.at <= b.at for a, b in zip(events, events[1:], strict=False))
+    assert all(a.position < b.position and a.at <= b.at for a, b in pairwise(events))
 
 
 def check_nothing_left(engine: Engine) -> None:

@@ -160,7 +160,7 @@ async def test_busy_session_rejects_and_names_the_run(world: World) -> None:
 
 
 async def test_policy_stop_ends_the_run_before_the_next_begins(world: World) -> None:
-    """Under `stop` the running run is cancelled(replaced) first; the new one continues it and sees its partial text (o-run-09)."""
+    """Under `stop` the running run is cancelled(replaced) first; the next sees its partial text (o-run-09)."""
     held = Held()
     async with world.running(held) as engine:
         first = await engine.start(OWNER, ask("q1", session_id="s"))

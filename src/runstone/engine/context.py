@@ -162,7 +162,12 @@ class EngineContext:
 
     def open_text(self, item_id: str) -> str:
         """The deltas of an open item joined."""
-        return self._recording.state.open_items[item_id].text
+        opened = self._recording.state.open_items.get(item_id)
+        if opened is None and (self._is_disowned or self._recording.is_sealed):
+            return ""
+        if opened is None:
+            raise LocalProtocolError(f"item {item_id!r} is not open")
+        return opened.text
 
     def open_calls(self) -> list[str]:
         """Ids of the finished calls that have no result yet."""

@@ -118,13 +118,14 @@ class Execution:
             recording.update(status="running", started_at=recording.now())
         elif run.decided:
             recording.update(decided=[])
-        agent = asyncio.create_task(self._agent(), name=f"agent {run.id}")
-        await self._agent_or_stop(agent)
-        if agent.done():
-            self._conclude(agent)
-            return
+        if not self._stop.done():
+            agent = asyncio.create_task(self._agent(), name=f"agent {run.id}")
+            await self._agent_or_stop(agent)
+            if agent.done():
+                self._conclude(agent)
+                return
+            await self._unwind(agent)
         outcome, reason = self._stop.result() if self._stop.done() else ("interrupted", "deadline")
-        await self._unwind(agent)
         error = interruption(reason or "unknown") if outcome == "interrupted" else None
         finish(recording, outcome, reason=reason, error=error, usage=self.context.usage)
 
