@@ -14,7 +14,7 @@ from runstone.testing import CountingIds, FakeContext, ManualClock, ScriptedRunn
 
 async def test_a_scripted_runner_says_its_script() -> None:
     """What it emits is the transcript; it remembers what it was given."""
-    runner = ScriptedRunner(said("Hello", chunks=["Hel", "lo"]))
+    runner = ScriptedRunner(said("Hello", chunks=["He", "llo"]))
     request = run_request("hi")
     context = await drive(runner, request, wait_every=2)
     assert context.text == "Hello"

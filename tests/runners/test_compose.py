@@ -35,12 +35,12 @@ def composer() -> tuple[Composer, FakeContext]:
 def test_text_is_one_message_in_one_step() -> None:
     """Chunks make one message; its final text is the chunks joined."""
     say, context = composer()
-    say.text("Hel")
-    say.text("lo")
+    say.text("He")
+    say.text("llo")
     say.close()
     assert context.bodies == [
         StepStarted(step="s1"),
-        *said("Hello", chunks=["Hel", "lo"]),
+        *said("Hello", chunks=["He", "llo"]),
         StepEnded(step="s1"),
     ]
 

@@ -31,12 +31,12 @@ async def test_an_async_generator_streams() -> None:
     """Each text that it yields is a delta of one message; None says nothing."""
 
     async def hello(messages: list[dict[str, Any]], context: AgentContext) -> AsyncIterator[str | None]:
-        yield "Hel"
+        yield "He"
         yield None
-        yield "lo"
+        yield "llo"
 
     context = await drive(FunctionRunner(hello))
-    assert context.bodies[1:-1] == said("Hello", chunks=["Hel", "lo"])
+    assert context.bodies[1:-1] == said("Hello", chunks=["He", "llo"])
     assert context.is_closed
 
 

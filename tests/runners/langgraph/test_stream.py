@@ -47,11 +47,11 @@ async def test_tokens_are_deltas_of_one_message() -> None:
     }
     model = StreamingModel(
         script=[
-            words("Hel", "lo", usage_metadata=usage, response_metadata={"stop_reason": "max_tokens", "model": "m1"})
+            words("He", "llo", usage_metadata=usage, response_metadata={"stop_reason": "max_tokens", "model": "m1"})
         ]
     )
     context = await drive(LangGraphRunner(agent_graph(model)))
-    assert [body.text for body in context.of(TextDelta)] == ["Hel", "lo"]
+    assert [body.text for body in context.of(TextDelta)] == ["He", "llo"]
     assert context.of(StepEnded) == [
         StepEnded(
             step="s1",

@@ -180,7 +180,7 @@ def _ask(teller: Teller, request: RunRequest, context: RunContext, decided: list
     """Ask for what the graph waits for, but for what it waited for before and still does."""
     composer = Composer(context)
     before = {interrupt_of(id) for id in request.asked} - {interrupt_of(decision.approval_id) for decision in decided}
-    for interrupt in teller.interrupts.values():
+    for interrupt in teller.interrupts_in_order():
         if interrupt.id in before:
             continue
         for part, ask in enumerate(asks(interrupt, teller.calls_of(interrupt.id))):

@@ -244,6 +244,15 @@ class Teller:
         for interrupt in data.get("interrupts", ()):
             self._task_of.setdefault(interrupt["id"], given)
 
+    def interrupts_in_order(self) -> list[Interrupt]:
+        """The interrupts in the order of their calls; parallel tools raise theirs in any order."""
+        order = {call_id: n for n, call_id in enumerate(self._calls)}
+
+        def place(interrupt: Interrupt) -> int:
+            return min((order[call[0]] for call in self.calls_of(interrupt.id)), default=len(order))
+
+        return sorted(self.interrupts.values(), key=place)
+
     def calls_of(self, interrupt_id: str) -> list[tuple[str, str, Any]]:
         """Id, name and arguments of the open calls that an interrupt can be about; one alone when it is certain."""
         calls = [call for call in _calls_given(self._task_of.get(interrupt_id)) if call[0] in self._calls]
