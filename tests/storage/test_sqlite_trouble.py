@@ -174,6 +174,14 @@ async def test_a_closed_store_does_what_waits_and_then_nothing(sqlite: SqliteSto
     await sqlite.close()
 
 
+async def test_a_closed_store_is_one_file(sqlite: SqliteStore, tmp_path: Path) -> None:
+    """Nothing but the database and the empty hull of its lock is left, so it can be copied."""
+    await start(sqlite)
+    await sqlite.run(OWNER, "r1")
+    await sqlite.close()
+    assert sorted(path.name for path in files_in(tmp_path)) == ["runs.db", "runs.db.lock"]
+
+
 async def test_a_command_line_reader_reads_beside_the_server(sqlite: SqliteStore, tmp_path: Path) -> None:
     """Without a lock, while the server writes, also what is not folded yet; and it writes nothing."""
     run = await start(sqlite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from runstone.storage.sqlite import SqliteStore
 from runstone.storage.sqlite.connection import Place
-from runstone.storage.sqlite.ledger import Ledger
+from runstone.storage.sqlite.ledger import OPEN_LOGS, TAIL_ROWS, Ledger
 from runstone.storage.sqlite.writer import Pace, Writer
 from tests.storage.builders import OWNER, a_run, an_append, deltas, start
 
@@ -28,6 +29,30 @@ def test_an_idle_writer_commits_at_once_and_a_busy_one_waits() -> None:
     now += 60.0
     assert [pace.take() for _ in range(8)] == [0.0] * 8
     assert pace.take() == pytest.approx(0.004)
+
+
+async def test_a_long_tail_is_folded(sqlite: SqliteStore, tmp_path: Path) -> None:
+    """However many runs say little for a long time, the tail that readers look through stays short, and no event is lost."""
+    runs = [await start(sqlite, f"r{n}", f"s{n}") for n in range(60)]
+    for first in range(2, 202, 10):
+        appends = [sqlite.append(an_append(run, deltas(seq, 1))) for seq in range(first, first + 10) for run in runs]
+        await asyncio.gather(*appends)
+    connection = sqlite3.connect(tmp_path / "runs.db")
+    (rows,) = connection.execute("SELECT count(*) FROM tail").fetchone()
+    connection.close()
+    assert rows <= TAIL_ROWS < 60 * 200
+    for run in runs:
+        assert [event.seq for event in await sqlite.events(OWNER, run.id, after=0, limit=999)] == list(range(1, 202))
+
+
+@pytest.mark.slow
+async def test_more_runs_than_the_writer_remembers(sqlite: SqliteStore) -> None:
+    """Runs that were forgotten are looked up again, and their numbering goes on."""
+    for first in range(0, OPEN_LOGS + 200, 200):
+        await asyncio.gather(*(start(sqlite, f"r{n}", f"s{n}") for n in range(first, first + 200)))
+    for seq in (2, 3):
+        await asyncio.gather(*(sqlite.append(an_append(a_run(f"r{n}", f"s{n}"), deltas(seq, 1))) for n in range(300)))
+    assert [await sqlite.last_seq(OWNER, f"r{n}") for n in (0, 299)] == [3, 3]
 
 
 @pytest.fixture

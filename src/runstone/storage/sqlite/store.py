@@ -61,10 +61,11 @@ class SqliteStore:
             await self._purge()
 
     async def close(self) -> None:
-        if self._writer is not None:
-            await self._writer.close()
+        # The last connection to close takes the write-ahead log back, which one that only reads cannot.
         if self._readers is not None:
             await self._readers.close()
+        if self._writer is not None:
+            await self._writer.close()
         self._lock.release()
 
     def _prepare(self) -> None:
