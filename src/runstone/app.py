@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +15,10 @@ from runstone.engine.engine import Engine
 from runstone.engine.payloads import ExtractedPayloads
 from runstone.errors import ConfigError
 from runstone.runners.agent_context import AgentContext
-from runstone.runners.base import Runner
-from runstone.runners.function import agent, runner_for
+from runstone.runners.base import Capabilities, Runner
+from runstone.runners.function import agent
 from runstone.runners.hooks import RunnerOptions
+from runstone.runners.load import load_all, name_of, runner_of
 from runstone.runners.threads import SyncAgentContext
 from runstone.server.app import HttpApp
 from runstone.server.auth import check_exposure
@@ -28,7 +28,7 @@ from runstone.storage.files import DiskFiles
 from runstone.storage.memory import MemoryFiles, MemoryStore
 from runstone.storage.sqlite import SqliteStore
 
-__all__ = ["AgentContext", "App", "SyncAgentContext", "agent", "load_agent", "run_app", "serve"]
+__all__ = ["AgentContext", "App", "SyncAgentContext", "agent", "run_app", "serve"]
 
 _MEMORY: Final = "memory"
 _SQLITE: Final = "sqlite:///"
@@ -80,17 +80,11 @@ class App:
         """An app of what stands behind some targets: `module:name`, a file, a project folder; `NAME=TARGET` names one.
 
         Raises:
-            ConfigError: nothing can be loaded from a target, or two have one name.
+            ConfigError: nothing can be loaded from a target, or a setting cannot be used.
         """
-        agents: dict[str, Any] = {}
-        for word in targets:
-            name, target = _split_target(word)
-            loaded = load_agent(target)
-            name = name or _name_of(loaded)
-            if name in agents:
-                raise ConfigError(f"two agents are called {name!r}; say NAME=TARGET", option="agents")
-            agents[name] = loaded
-        return cls(agents, config=config)
+        config = config or Config()
+        loaded = load_all(targets, options=options_of(config))
+        return cls({one.name: one.runner for one in loaded}, config=config)
 
     async def close(self) -> None:
         """End what runs and close the database. Needed only where nobody runs the app's own lifespan."""
@@ -145,54 +139,64 @@ def _config(config: Config, storage: str | None, keys: Mapping[str, str] | None)
     return config
 
 
+def options_of(config: Config) -> RunnerOptions:
+    """How runners are made under these settings; checkpoints lie beside the database."""
+    path = database_of(config.storage)
+    checkpoints = None if path is None else path.with_name(f"{path.stem}-checkpoints.db")
+    return RunnerOptions(checkpoint_path=checkpoints, threads=config.engine.max_blocking_calls)
+
+
 def runners_of(agents: Any, config: Config, *, name: str | None = None) -> dict[str, Runner]:  # noqa: ANN401
-    """The runners of an agent or of agents by name.
+    """The runners of an agent or of agents by name; what is a runner already stays as it is.
 
     Raises:
         ConfigError: one is nothing that a runner knows, or there is none.
     """
-    options = RunnerOptions(threads=config.engine.max_blocking_calls)
     by_name = dict(agents) if isinstance(agents, Mapping) else {name or _name_of(agents): agents}
     if not by_name:
         raise ConfigError("there is no agent to serve", option="agents")
-    runners: dict[str, Runner] = {}
-    for called, candidate in by_name.items():
-        runner = runner_for(candidate, options)
-        if runner is None:
-            raise ConfigError(f"{called!r} is a {type(candidate).__name__!r}, which is no agent", option="agents")
-        runners[called] = runner
-    return runners
+    return {str(called): _runner(str(called), candidate, config) for called, candidate in by_name.items()}
 
 
-def _name_of(agent: Any) -> str:  # noqa: ANN401
-    return str(getattr(agent, "__name__", None) or "agent")
+def _runner(name: str, candidate: Any, config: Config) -> Runner:  # noqa: ANN401
+    if isinstance(getattr(candidate, "capabilities", None), Capabilities):
+        ready: Runner = candidate
+        return ready
+    runner = runner_of(candidate, options_of(config))
+    if runner is None:
+        kind = type(candidate).__name__
+        raise ConfigError(f"{name!r} is a {kind!r}, which is no agent that Runstone knows", option="agents")
+    return runner
+
+
+def _name_of(candidate: Any) -> str:  # noqa: ANN401
+    return name_of(candidate) or str(getattr(candidate, "__name__", None) or "agent")
+
+
+def database_of(config: StorageConfig) -> Path | None:
+    """The database's file, None for memory.
+
+    Raises:
+        ConfigError: `storage.url` is a URL of something that is not there.
+    """
+    if config.url == _MEMORY:
+        return None
+    place = config.url.removeprefix(_SQLITE)
+    if "://" in place or not place:
+        raise ConfigError(
+            f"storage.url is {config.url!r}; expected 'memory', a path, or a sqlite:/// URL", option="storage.url"
+        )
+    return Path(place)
 
 
 def storage_of(config: StorageConfig) -> tuple[Store, FileStore]:
     """The stores that `storage.url` names: files lie beside the database.
 
     Raises:
-        ConfigError: it is a URL of something that is not there.
+        ConfigError: see `database_of`.
     """
-    url = config.url
-    if url == _MEMORY:
+    path = database_of(config)
+    if path is None:
         return MemoryStore(), MemoryFiles()
-    place = url.removeprefix(_SQLITE)
-    if "://" in place or not place:
-        raise ConfigError(
-            f"storage.url is {url!r}; expected 'memory', a path, or a sqlite:/// URL", option="storage.url"
-        )
-    path = Path(place)
     files = DiskFiles(path.with_name(f"{path.stem}-files"), sync=config.synchronous == "FULL")
     return SqliteStore(path, synchronous=config.synchronous), files
-
-
-def _split_target(word: str) -> tuple[str | None, str]:
-    name, sign, target = word.partition("=")
-    return (name, target) if sign and name and "/" not in name and ":" not in name else (None, word)
-
-
-def load_agent(target: str) -> Any:  # noqa: ANN401
-    """The agent that `module:name` names."""
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)

@@ -49,7 +49,7 @@ def _fields(rows: str) -> list[Field]:
     """Fields from lines of `name; label; type; text`, the label by its initials."""
     labels: dict[str, Label] = {"c": "compatible", "s": "compatible-shaped", "x": "extension", "l": "legacy"}
     found = []
-    for row in rows.strip().splitlines():
+    for row in filter(None, rows.splitlines()):
         name, label, type, text = (word.strip() for word in row.split(";", 3))
         found.append(Field(name, labels[label], type, text))
     return found

@@ -108,6 +108,8 @@ class EventStream(Response):
                 self._left = [to_bytes(frame) for frame in frames[k + 1 :]]
             return True
 
+        if seq == 0 and k is not None:
+            raise CursorUnknown(f"0.{k}", expected="a frame's id; there is no event 0")
         if seq > 0:
             await self._skip(take)
 
