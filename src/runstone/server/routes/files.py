@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
-from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from runstone.errors import InvalidRequest, NotFound
 from runstone.server.calls import Call
 from runstone.server.errors import HttpError, JsonResponse
-from runstone.server.limits import check_length, counted
+from runstone.server.limits import Gone, check_length, counted
 from runstone.server.routing import Route
 from runstone.storage.base import FileRecord
 
@@ -33,18 +33,31 @@ async def upload(call: Call) -> JsonResponse:
     check_length(call.request, most)
     if not call.request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise HttpError(415, "Files are uploaded as multipart/form-data.", code="unsupported_media_type")
-    request = Request(call.request.scope, counted(call.request.receive, most))
+    form = await _form(Request(call.request.scope, counted(call.request.receive, most)))
     try:
-        async with request.form(max_files=1, max_fields=20) as form:
-            file, purpose = (form.get(name) for name in ("file", "purpose"))
-            if not isinstance(file, UploadFile):
-                raise InvalidRequest("'file' is missing.", param="file", code="missing_required_parameter")
-            if purpose not in PURPOSES:
-                raise InvalidRequest(f"'purpose' has to be one of {', '.join(PURPOSES)}.", param="purpose")
-            record = await _kept(call, file, str(purpose))
-    except HTTPException as e:
+        file, purpose = (form.get(name) for name in ("file", "purpose"))
+        if not isinstance(file, UploadFile):
+            raise InvalidRequest("'file' is missing.", param="file", code="missing_required_parameter")
+        if purpose not in PURPOSES:
+            raise InvalidRequest(f"'purpose' has to be one of {', '.join(PURPOSES)}.", param="purpose")
+        return JsonResponse(_file(await _kept(call, file, str(purpose))))
+    finally:
+        await form.close()
+
+
+async def _form(request: Request) -> FormData:
+    """The form; what is large in it lies on disk.
+
+    Raises:
+        InvalidRequest: it is malformed, or has more than one file.
+        LimitExceeded: it is too large.
+    """
+    try:
+        return await request.form(max_files=1, max_fields=20)
+    except ClientDisconnect as e:
+        raise Gone from e
+    except (MultiPartException, LookupError, ValueError) as e:
         raise InvalidRequest("The body is not a valid form with one file.", code="invalid_form") from e
-    return JsonResponse(_file(record))
 
 
 async def _kept(call: Call, file: UploadFile, purpose: str) -> FileRecord:
