@@ -132,9 +132,16 @@ class Execution:
     async def _agent_or_stop(self, agent: asyncio.Task[None]) -> None:
         """Return when either is there, or the time is up. A wait for people is not the agent's time."""
         waits: set[asyncio.Future[Any]] = {agent, self._stop}
+        limit = left = self._config.run_timeout
+        began = self.recording.active_time
         while True:
-            done, _ = await asyncio.wait(waits, timeout=self._config.run_timeout, return_when=asyncio.FIRST_COMPLETED)
-            if done or self.recording.state.phase != "paused":
+            done, _ = await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if done or limit is None:
+                return
+            left = limit - (self.recording.active_time - began)
+            if self.recording.is_paused:
+                left = limit
+            elif left <= 0:
                 return
 
     async def _agent(self) -> None:

@@ -19,6 +19,7 @@ from runstone.errors import AlreadyDecided, NotFound
 def pause(recording: Recording) -> None:
     """Record that the run waits for the approvals that are pending."""
     pending = list(recording.state.approvals.values())
+    recording.note_pause()
     recording.emit(RunPaused(approvals=[asked.approval_id for asked in pending]))
     recording.update(
         status="waiting",
@@ -72,6 +73,7 @@ def continue_run(
     if decisions and not delivered:
         fields["decided"] = [*run.decided, *decisions]
     if was_paused:
+        recording.note_continuation()
         seq = recording.emit(RunContinued())
         leg = Leg(first_seq=min(first_seq, seq), created_at=recording.now(), echo=echo or run.legs[-1].echo)
         fields |= {"status": "running", "legs": [*run.legs, leg]}

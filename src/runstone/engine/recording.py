@@ -75,6 +75,8 @@ class Recording:
         self._on_broken = on_broken
         self._config = config
         self._loop = asyncio.get_running_loop()
+        self._waited = 0.0
+        self._paused_at = self._loop.time()
         self._next_seq = last_seq + 1
         self._pending: list[Event] = []
         self._pending_bytes = 0
@@ -143,6 +145,25 @@ class Recording:
         change = row_change(self.run.id, draft, self.state)
         self.state.advance(body)
         return change
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the run waits for people."""
+        return self.state.phase == "paused"
+
+    @property
+    def active_time(self) -> float:
+        """Seconds, from some moment on, in which the run did not wait for people."""
+        now = self._loop.time()
+        return now - self._waited - (now - self._paused_at if self.is_paused else 0.0)
+
+    def note_pause(self) -> None:
+        """The run begins to wait for people."""
+        self._paused_at = self._loop.time()
+
+    def note_continuation(self) -> None:
+        """The run waited for people until now."""
+        self._waited += self._loop.time() - self._paused_at
 
     def update(self, **fields: Any) -> Run:
         """Change the run's record; it is written with the next batch."""
