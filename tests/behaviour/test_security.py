@@ -10,7 +10,13 @@ from urllib.parse import quote
 
 import pytest
 
+from runstone.config import Config
+from runstone.engine.engine import Engine
 from runstone.runners.agent_context import AgentContext
+from runstone.runners.function import FunctionRunner
+from runstone.server.app import HttpApp
+from runstone.storage.base import FileRecord
+from runstone.storage.memory import MemoryFiles, MemoryStore
 from tests.behaviour.client import Client, chat_body, frames_of
 from tests.behaviour.site import Site, Steps
 
@@ -491,22 +497,25 @@ async def test_errors_are_openai_shaped_everywhere(memory: Site) -> None:
         assert answer.json["error"].keys() >= {"message", "type", "param", "code"}
 
 
-async def test_a_mistake_of_ours_is_a_fixed_sentence(memory: Site, caplog: pytest.LogCaptureFixture) -> None:
+class BrokenStore(MemoryStore):
+    """A store with a mistake in it."""
+
+    async def file(self, owner: str, file_id: str) -> FileRecord | None:
+        """Fail in a way that nobody expects."""
+        raise ZeroDivisionError("/secret/path hunter2")
+
+
+async def test_a_mistake_of_ours_is_a_fixed_sentence(caplog: pytest.LogCaptureFixture) -> None:
     """An unexpected failure is logged with the request's id and answered by one sentence that forbids the retry."""
-
-    class Broken(Exception):
-        pass
-
-    async def fail(owner: str, id: str) -> Any:
-        raise Broken("/secret/path hunter2")
-
-    memory.app.engine.store.file = fail  # type: ignore[method-assign]
-    answer = await memory.client().get("/v1/files/file-x")
+    engine = Engine({"agent": FunctionRunner(lambda messages: "x")}, BrokenStore(), MemoryFiles())
+    app = HttpApp(engine, Config())
+    answer = await Client(app).get("/v1/files/file-x")
     assert (answer.status, answer.code) == (500, "internal_error")
     assert answer.headers["x-should-retry"] == "false"
     assert b"hunter2" not in answer.body
     assert answer.headers["x-request-id"] in caplog.text
     assert "hunter2" in caplog.text
+    await app.close()
 
 
 async def test_slow_readers_hurt_nobody(memory: Site) -> None:
