@@ -32,8 +32,11 @@ def cut_and_resume() -> None:
             seen = event.sequence_number
             if event.type == "response.created":
                 response_id = event.response.id
-            if seen == 8:
+            if event.type == "response.output_text.delta":
+                print(event.delta, end="", flush=True)
+            if seen == 20:
                 break
+    print(" [cut] ", end="")
     for event in client.responses.retrieve(response_id, stream=True, starting_after=seen):
         if event.type == "response.output_text.delta":
             print(event.delta, end="", flush=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -96,9 +96,9 @@ class SmallModel:
 
     SYSTEM = "You are a friendly assistant. Answer in two or three short sentences."
     # What keeps so small a model on its subject: little chance, a short memory, a limit. Found by trying.
-    SAMPLING: Mapping[str, Any] = {"temperature": 0.2, "top_p": 0.9, "extra_body": {"repeat_penalty": 1.03}}
-    MAX_TOKENS = 200
-    MAX_TOKENS_AFTER_TOOL = 40
+    SAMPLING: Row = {"temperature": 0.2, "top_p": 0.9, "max_tokens": 200, "extra_body": {"repeat_penalty": 1.03}}
+    # After a tool almost everything is said: no chance at all, and a few words at most.
+    SAMPLING_AFTER_TOOL: Row = {"temperature": 0, "max_tokens": 24}
     REMEMBERED_ROWS = 6
     REMEMBERED_CHARS = 2_000
 
@@ -117,13 +117,12 @@ class SmallModel:
 
     async def reply(self, messages: list[Row], step: Step) -> AsyncIterator[str | Call]:
         """Its answer to `messages`; after a tool it begins with what the tool said."""
-        rows = self._prompt(messages)
-        limit = self.MAX_TOKENS
+        rows, sampling = self._prompt(messages), self.SAMPLING
         if rows[-1]["role"] == "assistant":
-            limit = self.MAX_TOKENS_AFTER_TOOL
+            sampling = self.SAMPLING_AFTER_TOOL
             yield rows[-1]["content"]
         client = self._client.with_options(base_url=await self._server.base_url())
-        async for delta in _deltas(client, step, model=self.name, messages=rows, max_tokens=limit, **self.SAMPLING):
+        async for delta in _deltas(client, step, model=self.name, messages=rows, **sampling):
             if delta.content:
                 yield delta.content
 
