@@ -78,7 +78,7 @@ class SessionEncoder:
     """The events of a session's runs as one stream; each run has an encoder of its own, made by `make`.
 
     Before an event of a run that it does not know yet, or no longer (the run's own stream ended at a pause), the caller has
-    to `begin` the run: with the header of any leg up to the one that the event is part of, and all events before it.
+    to `begin` the run: with the header of its first leg, and all events before that event.
     """
 
     def __init__(self, make: MakeEncoder = Encoder) -> None:
@@ -91,20 +91,18 @@ class SessionEncoder:
 
     def begin(self, header: Header, earlier: Iterable[Event] = ()) -> None:
         """Be ready for the event of the run that follows `earlier`, which are its first ones and make no frames here."""
-        events = list(earlier)
-        encoder = self._primed(header, events)
-        if encoder.is_over:
-            # The stream of this leg ended at a pause or with a lost attempt, and the run went on: another stretch begins.
-            leg = msgspec.structs.replace(header.leg, first_seq=events[-1].seq + 1)
-            encoder = self._primed(msgspec.structs.replace(header, leg=leg), events)
+        events, first_seq = list(earlier), 1
+        while True:
+            leg = msgspec.structs.replace(header.leg, first_seq=first_seq)
+            encoder = self._make(msgspec.structs.replace(header, leg=leg))
+            over = next(
+                (event.seq for event in events if _is_over_with(encoder, event) and event.seq >= first_seq), None
+            )
+            if over is None:
+                break
+            # There the protocol's stream ended and the run went on: another stretch begins with the next event.
+            first_seq = over + 1
         self._encoders[header.run.id] = encoder
-
-    def _primed(self, header: Header, events: list[Event]) -> AnyEncoder:
-        encoder = self._make(header)
-        for event in events:
-            if not encoder.is_over:
-                encoder.encode(event)
-        return encoder
 
     def encode(self, run_id: str, event: Event) -> list[Frame]:
         """Frames for the event, in wire order; empty when the format has no word for it.
@@ -124,6 +122,11 @@ class SessionEncoder:
             Frame(_with_run_id(frame.data, run_id), frame.event, position if n == last else f"{position}.{n}")
             for n, frame in enumerate(frames)
         ]
+
+
+def _is_over_with(encoder: AnyEncoder, event: Event) -> bool:
+    encoder.encode(event)
+    return encoder.is_over
 
 
 def _with_run_id(data: bytes, run_id: str) -> bytes:
