@@ -186,7 +186,8 @@ async def test_decision_is_single_use(world: World) -> None:
         results = await bounded(asyncio.gather(*answers, return_exceptions=True))
         assert sum(isinstance(result, AlreadyDecided) for result in results) == 9
         run = await ended(engine, run.id)
-        assert len(keeper.ran) == 1
+        won = next(n for n, result in enumerate(results) if not isinstance(result, AlreadyDecided))
+        assert len(keeper.ran) == (1 if won % 2 == 0 else 0)
         with pytest.raises(AlreadyDecided):
             await engine.decide(OWNER, run.id, decided("a1"))
 

@@ -16,19 +16,15 @@ from runstone.storage.sqlite.writer import Pace, Writer
 from tests.storage.builders import OWNER, a_run, an_append, deltas, start
 
 
-def test_an_idle_writer_commits_at_once_and_a_busy_one_waits() -> None:
-    """A burst is free, then commits keep their distance; time without any gives the burst back, but no more."""
-    now = 0.0
-    pace = Pace(per_second=250, burst=8, clock=lambda: now)
-    assert [pace.take() for _ in range(8)] == [0.0] * 8
-    assert pace.take() == pytest.approx(0.004)
-    now += 0.004
-    assert pace.take() == pytest.approx(0.004)
-    now += 0.008
-    assert pace.take() == 0.0
-    now += 60.0
-    assert [pace.take() for _ in range(8)] == [0.0] * 8
-    assert pace.take() == pytest.approx(0.004)
+def test_a_lonely_writer_never_waits_and_a_crowd_shares_commits() -> None:
+    """While at most one job comes in during a commit there is no wait; with many, commits keep their distance until it is calm."""
+    pace = Pace(per_second=250)
+    assert [pace.wait(came_meanwhile=1, since_last=0.0) for _ in range(50)] == [0.0] * 50
+    waits = [pace.wait(came_meanwhile=40, since_last=0.001) for _ in range(5)]
+    assert waits[-1] == pytest.approx(0.003)
+    assert pace.wait(came_meanwhile=40, since_last=0.005) == 0.0
+    calm = [pace.wait(came_meanwhile=0, since_last=0.0) for _ in range(20)]
+    assert calm[-1] == 0.0
 
 
 async def test_a_long_tail_is_folded(sqlite: SqliteStore, tmp_path: Path) -> None:
@@ -64,7 +60,7 @@ async def writer(tmp_path: Path) -> AsyncIterator[Writer]:
     for n in range(5):
         await start(store, f"r{n}", f"s{n}")
     await store.close()
-    opened = Writer(Place(path=path), asyncio.get_running_loop(), commits_per_second=10_000, burst=8)
+    opened = Writer(Place(path=path), asyncio.get_running_loop(), commits_per_second=10_000)
     yield opened
     await opened.close()
 

@@ -16,6 +16,7 @@ from runstone.engine.context import EngineContext
 from runstone.engine.execution import Execution, finish, interruption
 from runstone.engine.recording import Recording
 from runstone.engine.sessions import LiveSession, LiveSessions
+from runstone.engine.soon import Soon
 from runstone.engine.turns import FirstCall, request_of
 from runstone.errors import NotFound, StorageError
 from runstone.runners.base import Runner
@@ -41,6 +42,7 @@ class LiveRuns:
     ) -> None:
         self.sessions = LiveSessions(store)
         self.recordings: dict[Key, Recording] = {}
+        self._soon = Soon()
         self.executions: dict[Key, Execution] = {}
         #: Runs that the store gave up; the sweep closes them once it works again.
         self.given_up: set[Key] = set()
@@ -96,6 +98,7 @@ class LiveRuns:
             last_seq=last_seq,
             last_at=last_at,
             newest=newest,
+            soon=self._soon,
             on_broken=self._give_up,
         )
         self.recordings[(run.owner, run.id)] = recording
@@ -179,6 +182,9 @@ class LiveRuns:
         told: list[RunRequest] = []
 
         async def request() -> RunRequest:
+            if first is None:
+                # What the run said and what became of it is read from the store: it has to be there.
+                await recording.flushed()
             told.append(await request_of(self._store, run, decisions, first=first))
             return told[0]
 

@@ -56,6 +56,7 @@ class Recording:
         last_seq: int,
         last_at: float = 0.0,
         newest: list[Event] | None = None,
+        soon: Callable[[Callable[[], None]], object],
         on_broken: Callable[[Recording], None] = lambda recording: None,
     ) -> None:
         self.run = run
@@ -73,6 +74,7 @@ class Recording:
         self._clock = clock
         self._at = max(run.created_at, last_at)
         self._on_broken = on_broken
+        self._soon = soon
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._waited = 0.0
@@ -201,7 +203,7 @@ class Recording:
 
     def _schedule(self) -> None:
         self._scheduled = True
-        self._loop.call_soon(self._flush)
+        self._soon(self._flush)
 
     def _flush(self) -> None:
         """Send what is pending. While a batch is on its way nothing is scheduled: its arrival sends the next."""

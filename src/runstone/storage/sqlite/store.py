@@ -31,7 +31,7 @@ class SqliteStore:
     `synchronous`: with "NORMAL" what was acknowledged survives the end of the process, with "FULL" also that of the machine.
     `read_only`: for commands beside a running server; takes no lock, writes nothing, refuses writes.
     `busy_timeout`: seconds that a commit waits for another process before it fails.
-    `commits_per_second`, `burst`: how many commits at most, and how many of them without any wait.
+    `commits_per_second`: how many commits at most while many runs write at once.
     """
 
     def __init__(
@@ -42,11 +42,10 @@ class SqliteStore:
         read_only: bool = False,
         busy_timeout: float = 2.0,
         commits_per_second: float = 250.0,
-        burst: int = 8,
     ) -> None:
         self._place = Place(path=path, synchronous=synchronous, busy_timeout=busy_timeout)
         self._is_read_only = read_only
-        self._pace = commits_per_second, burst
+        self._commits_per_second = commits_per_second
         self._lock = ServerLock(path)
         self._writer: Writer | None = None
         self._readers: Readers | None = None
@@ -56,8 +55,8 @@ class SqliteStore:
         await asyncio.to_thread(self._check if self._is_read_only else self._prepare)
         self._readers = Readers(self._place, threads=READER_THREADS)
         if not self._is_read_only:
-            rate, burst = self._pace
-            self._writer = Writer(self._place, asyncio.get_running_loop(), commits_per_second=rate, burst=burst)
+            loop = asyncio.get_running_loop()
+            self._writer = Writer(self._place, loop, commits_per_second=self._commits_per_second)
             await self._purge()
 
     async def close(self) -> None:
