@@ -42,9 +42,11 @@ class TroubledStore:
         self.failures = 0
         self.appends = 0
         self.hold: asyncio.Event | None = None
+        #: Methods that are called in place of the inner store's.
+        self.instead: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+        return self.instead[name] if name in self.instead else getattr(self.inner, name)
 
     def append(self, batch: Append) -> asyncio.Future[None]:
         """Fail, hang, wait or pass the batch on, as the test wants it."""
@@ -84,6 +86,7 @@ class World:
         self._memory = MemoryStore()
         self._files = MemoryFiles()
         self.store = self._new_store()
+        self._others: set[asyncio.Task[Any]] = set()
 
     def _new_store(self) -> TroubledStore:
         if self.kind == "memory":
@@ -94,6 +97,7 @@ class World:
         self, agents: Agent | Mapping[str, Agent], *, clock: Callable[[], float] | None = None, **config: Any
     ) -> Engine:
         """An engine that is not open yet."""
+        self._others = asyncio.all_tasks()
         self.store = self._new_store()
         named = agents if isinstance(agents, Mapping) else {"agent": agents}
         return Engine(
@@ -122,7 +126,7 @@ class World:
     async def crash(self, engine: Engine) -> None:
         """End the engine as the death of its process does: nothing more is written, nobody is told."""
         self.store.is_dead = True
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        tasks = asyncio.all_tasks() - self._others - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=PATIENCE)

@@ -6,6 +6,7 @@ Rule: every method takes the owner first and answers for that owner alone; what 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -41,6 +42,7 @@ from runstone.runners.base import Runner
 from runstone.storage.base import FileStore, Store
 
 __all__ = ["Engine", "Started"]
+_log = logging.getLogger("runstone.engine")
 
 
 class Engine:
@@ -112,8 +114,10 @@ class Engine:
         """End the runs (`end_runs`) and close runners and store."""
         await self.end_runs(drain_timeout=drain_timeout)
         await self._upkeep.end()
-        for runner in self.agents.values():
-            await runner.close()
+        closed = await asyncio.gather(*(runner.close() for runner in self.agents.values()), return_exceptions=True)
+        for name, error in zip(self.agents, closed, strict=True):
+            if error is not None:
+                _log.error("the agent %s did not close", name, exc_info=error)
         await self.store.close()
 
     @property

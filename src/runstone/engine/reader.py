@@ -58,11 +58,11 @@ class Reader:
             events = None if recording is None else recording.read(self.cursor)
             if events is None:
                 events = await self._log.events(self._owner, self._run_id, after=self.cursor, limit=self._page_events)
-                if (events[:1] and events[0].seq != self.cursor + 1) or (not events and self.cursor < self.newest):
+                if not events and recording is None and self.cursor >= self.newest:
+                    return []
+                if not events or events[0].seq != self.cursor + 1:
                     # Deleted or compacted since the reader was made.
                     raise CursorExpired(str(self.cursor), oldest=None)
-                if not events and recording is None:
-                    return []
             if events:
                 self.cursor = events[-1].seq
                 return events
