@@ -158,9 +158,9 @@ def test_a_server_ends_well(server: Server, tmp_path: Path) -> None:
             if "hello " in line:
                 server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(15) in (0, -signal.SIGTERM)
-    datas = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
-    assert json.loads(datas[-2])["error"]["reason"] == "shutdown"
-    assert datas[-1] == "[DONE]"
+    told = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    assert json.loads(told[-2])["error"]["reason"] == "shutdown"
+    assert told[-1] == "[DONE]"
     again = Server(tmp_path)
     page = httpx.get(f"{again.address}/v1/chat/sessions/s/messages").json()
     assert (page["runs"][0]["id"], page["runs"][0]["status"]) == (run_id, "interrupted")

@@ -46,12 +46,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _fields(rows: str) -> list[Field]:
-    """Fields from lines of `name; label; type; text`, the label by its initials."""
+    """Fields from lines of `name, name; label; type; text`, the label by one letter."""
     labels: dict[str, Label] = {"c": "compatible", "s": "compatible-shaped", "x": "extension", "l": "legacy"}
     found = []
     for row in filter(None, rows.splitlines()):
-        name, label, type, text = (word.strip() for word in row.split(";", 3))
-        found.append(Field(name, labels[label], type, text))
+        names, label, type, text = (word.strip() for word in row.split(";", 3))
+        found += [Field(name, labels[label], type, text) for name in names.split(", ")]
     return found
 
 
@@ -90,20 +90,11 @@ tools; c; array; function tools that the client runs
 tool_choice; c; string|object; passed to the agent
 include; c; array; accepted
 stream_options; c; object; accepted
-temperature; c; number; passed to the agent
-top_p; c; number; passed to the agent
-presence_penalty; c; number; passed to the agent
-frequency_penalty; c; number; passed to the agent
-max_output_tokens; c; integer; passed to the agent
-max_tool_calls; c; integer; passed to the agent
-top_logprobs; c; integer; passed to the agent
+temperature, top_p, presence_penalty, frequency_penalty; c; number; passed to the agent
+max_output_tokens, max_tool_calls, top_logprobs; c; integer; passed to the agent
 parallel_tool_calls; c; boolean; passed to the agent
-truncation; c; string; passed to the agent
-text; c; object; passed to the agent
-reasoning; c; object; passed to the agent
-service_tier; c; string; passed to the agent
-safety_identifier; c; string; passed to the agent
-prompt_cache_key; c; string; passed to the agent
+truncation, service_tier, safety_identifier, prompt_cache_key; c; string; passed to the agent
+text, reasoning; c; object; passed to the agent
 user; c; string; passed to the agent
 recovery; x; string; interrupted, resume or retry when the server dies
 session_id; l; string; the session; use conversation
@@ -175,17 +166,13 @@ stream_options; c; object; include_usage
 tools; c; array; function tools that the client runs
 tool_choice; c; string|object; passed to the agent
 n; c; integer; 1
-temperature; c; number; passed to the agent
-top_p; c; number; passed to the agent
-max_tokens; c; integer; passed to the agent
-max_completion_tokens; c; integer; passed to the agent
-seed; c; integer; passed to the agent
+temperature, top_p, presence_penalty, frequency_penalty; c; number; passed to the agent
+max_tokens, max_completion_tokens, seed, top_logprobs; c; integer; passed to the agent
 stop; c; string|array; passed to the agent
-frequency_penalty; c; number; passed to the agent
-presence_penalty; c; number; passed to the agent
-response_format; c; object; passed to the agent
-reasoning_effort; c; string; passed to the agent
-parallel_tool_calls; c; boolean; passed to the agent
+logit_bias, response_format, prediction; c; object; passed to the agent
+logprobs, parallel_tool_calls; c; boolean; passed to the agent
+reasoning_effort, verbosity, service_tier, safety_identifier, prompt_cache_key; c; string; passed to the agent
+top_k; x; integer; passed to the agent
 user; c; string; passed to the agent
 metadata; s; object; kept with the run
 store; s; boolean; keep the run; by default exactly when a session is named
