@@ -97,6 +97,7 @@ async def talk(demo: Any, endpoint: Endpoint, text: str = "hello", **options: An
         ("Wait 20 seconds.", "wait", {"seconds": 20}),
         ("What time is it?", "clock", {}),
         ("Explain what this agent can do.", "introduce", {}),
+        ("Hello!", "introduce", {}),
         ("Delete notes.txt!", "delete", {"name": "notes.txt"}),
         ("删除 notes.txt", "delete", {"name": "notes.txt"}),
     ],
@@ -106,7 +107,9 @@ def test_words_that_mean_a_tool(demo: Any, text: str, tool: str, arguments: dict
     assert importlib.import_module("rules").tool_for(text) == (tool, arguments)
 
 
-@pytest.mark.parametrize("text", ["Why is the sky blue?", "2026-11-30 is a date", "the time of my life", "hello", ""])
+@pytest.mark.parametrize(
+    "text", ["Why is the sky blue?", "2026-11-30 is a date", "the time of my life", "hello world in C", ""]
+)
 def test_words_that_mean_no_tool(demo: Any, text: str) -> None:
     """Other words use none."""
     assert importlib.import_module("rules").tool_for(text) is None

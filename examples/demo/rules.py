@@ -17,7 +17,8 @@ _CALCULATION = r"[\d.(+-][\d\s.()+*/%^-]*[+*/%^-][\d\s.()+*/%^-]*[\d)]"
 #: (tool, pattern, what its arguments are when the words do not say)
 _RULES: list[tuple[str, str, dict[str, str | int]]] = [
     ("introduce", r"\bwho are you\b|\bwhat (?:can you|you can|this agent can|does this agent) do\b|^help\b", {}),
-    ("introduce", r"你是谁|你能做什么|你会做什么", {}),
+    ("introduce", r"^(?:hi|hello|hey)(?: there)?\W*$", {}),
+    ("introduce", r"^你好\W*$|你是谁|你能做什么|你会做什么", {}),
     ("delete", r"\b(?:delete|erase|remove)\s+(?P<name>[^?!]+?)[\s.!?]*$", {}),
     ("delete", r"删除\s*(?P<name>\S+?)[。!?]*$", {}),
     ("wait", rf"\bwait\b\D*?(?P<seconds>{_NUMBER})\b", {}),
