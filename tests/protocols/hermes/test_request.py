@@ -433,7 +433,7 @@ def test_a_patch_changes_what_it_names() -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({"titel": "x"}, "unsupported_session_field"),
+        ({"colour": "x"}, "unsupported_session_field"),
         ({"pinned": "yes"}, "invalid_session_field"),
         ({"title": " "}, "invalid_title"),
     ],
