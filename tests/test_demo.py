@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,15 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield importlib.import_module("agent")
     for name in MODULES:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+async def small(demo: Any) -> AsyncIterator[Any]:
+    """The demo with the small model; its process and its connections are closed afterwards."""
+    model = demo.MODEL
+    yield demo
+    await model._client.close()
+    model._server.close()
 
 
 def decide(word: str, arguments: str | None = None) -> Any:
@@ -135,9 +144,9 @@ async def test_calculator_refuses(demo: Any, expression: str) -> None:
 
 
 @pytest.mark.slow
-async def test_small_model_writes_prose_with_its_usage(demo: Any) -> None:
+async def test_small_model_writes_prose_with_its_usage(small: Any) -> None:
     """Without a key the model on this machine answers, and the step says which model it was and what it counted."""
-    context = await drive(FunctionRunner(demo.agent), run_request("Why is the sky blue?"))
+    context = await drive(FunctionRunner(small.agent), run_request("Why is the sky blue?"))
     assert len(context.text) > 20
     assert context.is_closed
     (step,) = context.of(StepEnded)
@@ -147,9 +156,9 @@ async def test_small_model_writes_prose_with_its_usage(demo: Any) -> None:
 
 
 @pytest.mark.slow
-async def test_small_model_says_what_the_tool_said(demo: Any) -> None:
+async def test_small_model_says_what_the_tool_said(small: Any) -> None:
     """After a tool that a rule chose, the answer begins with the tool's own sentence."""
-    context = await drive(FunctionRunner(demo.agent), run_request("What is 12 * (3 + 4)?"))
+    context = await drive(FunctionRunner(small.agent), run_request("What is 12 * (3 + 4)?"))
     (result,) = tool_results(context)
     assert result.text == "12 * (3 + 4) = 84."
     assert context.text.startswith(result.text)
