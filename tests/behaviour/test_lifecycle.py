@@ -65,6 +65,20 @@ async def test_disconnect_stops_a_run_that_wants_it(memory: Site) -> None:
     assert steps.was_cancelled
 
 
+async def test_disconnect_stops_a_run_that_waits_its_turn(memory: Site) -> None:
+    """With `disconnect: stop` a queued run whose client leaves is cancelled without having run."""
+    memory.say = steps = Steps()
+    client = memory.client()
+    first = await client.stream("one", session_id="s")
+    await steps.started.wait()
+    second = await client.stream("two", session_id="s", busy="queue", disconnect="stop")
+    await second.close()
+    assert (await settled(client, run_id_of(second.headers)))["status"] == "cancelled"
+    steps.end()
+    await first.rest()
+    assert memory.prompts == ["one"]
+
+
 async def test_resume_after_a_restart(site: Site) -> None:
     """o-run-02: after the end, and after a restart, every cursor gives exactly what follows it, and the stream closes."""
     client = site.client()

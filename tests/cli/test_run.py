@@ -172,6 +172,26 @@ def test_a_server_ends_well(server: Server, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, kind: signal.Signals) -> None:
+    """While the server waits for a run to end, a second signal does not."""
+    server = Server(tmp_path, "--set", "server.drain_timeout=30")
+    body = {"model": "agent", "messages": [{"role": "user", "content": "stay"}], "stream": True}
+    with httpx.stream("POST", f"{server.address}/v1/chat/completions", json=body, timeout=30) as answer:
+        lines = answer.iter_lines()
+        assert next(lines)
+        server.process.send_signal(kind)
+        while httpx.get(f"{server.address}/readyz").status_code == 200:
+            pass
+        server.process.send_signal(kind)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(lines)
+        assert server.process.wait(5) != 0
+    server.process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
 def test_what_a_client_saw_survives_a_kill(server: Server, tmp_path: Path) -> None:
     """o-sto-01: after `kill -9` every event that the client saw is in the log, and the run is interrupted."""
     body = {"model": "agent", "messages": [{"role": "user", "content": "stay"}], "stream": True, "session_id": "s"}

@@ -232,10 +232,13 @@ class Engine:
                     live.positions = None
 
     def stopping(self, owner: str, run_id: str, *, reason: str | None = None) -> None:
-        """Ask a run that is being driven to end, without waiting for it."""
+        """Ask a run that is being driven, or waits for its turn, to end, without waiting for it."""
         execution = self.live.executions.get((owner, run_id))
+        recording = self.live.recordings.get((owner, run_id))
         if execution is not None:
             execution.stop("cancelled", reason)
+        elif recording is not None and recording.run.status == "queued":
+            self.live.end(recording, "cancelled", reason=reason)
 
     async def steer(self, owner: str, run_id: str, content: list[Item], *, by: str | None = None) -> Receipt:
         """Put new input into a run that is going on. The receipt says that it is in the log; the log says what became of it.

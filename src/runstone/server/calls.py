@@ -64,7 +64,8 @@ class Call:
     async def optional_json(self) -> dict[str, Any]:
         """The JSON object of the body, an empty one when there is no body."""
         headers = self.request.headers
-        if headers.get("content-type") is None and headers.get("content-length", "0") == "0":
+        has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        if not has_body and "content-type" not in headers:
             return {}
         return await self.json()
 

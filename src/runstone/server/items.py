@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runstone.core.commands import Start
-from runstone.core.items import Item, ToolCall, ToolResult
+from runstone.core.items import ApprovalItem, Item, ToolCall, ToolResult
 from runstone.core.transcript import HistoryRow
 from runstone.errors import NotFound
 from runstone.protocols.responses.history import calls_missing
@@ -50,7 +50,9 @@ async def referenced_items(call: Call, references: list[Reference], start: Start
         if row is None:
             raise NotFound("item", reference.id, param="input")
         before = await row_of_call(call, row)
-        found[reference.id] = [row.item] if before is None else [before.item, row.item]
+        # A question says nothing to the agent, as when it is repeated in full.
+        shown = [] if isinstance(row.item, ApprovalItem) else [row.item]
+        found[reference.id] = shown if before is None else [before.item, *shown]
     return found
 
 

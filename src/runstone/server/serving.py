@@ -6,9 +6,11 @@ their streams send their last frames, connections close, the store closes. A sec
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Final
 
 import uvicorn
@@ -31,15 +33,30 @@ class _Server(uvicorn.Server):
         self._app = app
         self._drain_timeout = drain_timeout
         self._ready = ready
+        self._hurry = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await self._app.open()
         await super().startup(sockets)
         self._ready()
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal ends the server well, the second at once."""
+        if self.should_exit and self._loop is not None:
+            self.force_exit = True
+            self._loop.call_soon_threadsafe(self._hurry.set)
+        super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if not self.force_exit:
-            await self._app.engine.end_runs(drain_timeout=self._drain_timeout)
+        ending = asyncio.create_task(self._app.engine.end_runs(drain_timeout=self._drain_timeout))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({ending, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if self.force_exit:
+            ending.cancel()
+            self.config.timeout_graceful_shutdown = 0
         await super().shutdown(sockets)
 
 

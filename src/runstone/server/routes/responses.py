@@ -23,6 +23,7 @@ from runstone.protocols.responses.types import Dialect, Style
 from runstone.server.calls import DIALECT, RUN_ID, Call
 from runstone.server.errors import JsonResponse
 from runstone.server.items import referenced_items
+from runstone.server.repeated import placed
 from runstone.server.routing import Route
 from runstone.server.runs import StoredBytes, begin, followed, header_of, input_of, logged, stop_with_connection
 from runstone.server.streaming import EventStream
@@ -63,7 +64,7 @@ def is_official_client(call: Call) -> bool:
 
 async def create(call: Call) -> Response:
     """Start a turn, answer a waiting run, or attach to the run that an equal request started."""
-    request = start_from_responses(await call.json())
+    request = await placed(call, start_from_responses(await call.json()))
     style = style_of(call)
     start = await _continued(call, call.started(request.start), request)
     if request.references:
