@@ -222,6 +222,22 @@ async def test_a_sessions_events_are_merged_by_position(store: Store) -> None:
         assert [seq for _, run, seq in found if run == "r2"] == [1, 2, 3, 4, 5, 6]
 
 
+async def test_any_cursor_of_interleaved_runs_is_found(store: Store) -> None:
+    """Where large events of three runs alternate, every cursor gives exactly what follows it."""
+    runs = [await start(store, f"r{n}", position=n + 1, head=f"r{n - 1}" if n else None) for n in range(3)]
+    position, told = 3, [(1, "r0"), (2, "r1"), (3, "r2")]
+    for turn in range(1, 40):
+        for n in range(3):
+            if turn % (n + 1) == 0:  # the second run speaks half as often as the first, the third a third as often
+                position += 1
+                seq = 1 + turn // (n + 1)
+                await store.append(an_append(runs[n], deltas(seq, 1, shift=position - seq, text="x" * 70_000)))
+                told.append((position, f"r{n}"))
+    for after in range(position + 2):
+        page = await store.session_events(OWNER, "s1", after=after, limit=3)
+        assert [(e.event.position, e.run_id) for e in page] == told[after : after + 3]
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     turns=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 120)), min_size=1, max_size=40),
