@@ -142,7 +142,7 @@ class HttpApp:
         except Gone:
             raise
         except Exception:
-            _log.exception("request %s: %s %s failed", request_id, request.method, request.scope["path"])
+            _log.exception("request %s: %s %r failed", request_id, request.method, request.scope["path"])
             return response_of(failed().answer)
 
     def _admitted(self, request: Request) -> tuple[Route, dict[str, str], str]:

@@ -80,7 +80,7 @@ async def followed(
     reader: Reader,
     take: Callable[[Event], object],
     answer: Answering,
-    stored: StoredBytes,
+    stored: StoredBytes | None = None,
 ) -> None:
     """Feed the leg's events to `take` until `answer` is over.
 
@@ -106,7 +106,8 @@ async def followed(
                     continue
                 if not events:
                     return
-                await stored.prepare(events)
+                if stored is not None:
+                    await stored.prepare(events)
                 for event in events:
                     take(event)
                     if answer.is_over:

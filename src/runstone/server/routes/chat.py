@@ -72,14 +72,12 @@ async def _stream(call: Call, started: Started, header: Header, cursor: Cursor |
     reader = await call.engine.reader(call.owner, run.id, after=after)
     reader.cursor = 0
     echo = echo_of(header)
-    stored = StoredBytes(call.engine, call.owner)
     stream = EventStream(
         reader,
         Encoder(header, include_usage=echo.include_usage, dialect=echo.dialect),
         run_id=run.id,
         ping_after=call.config.server.ping_after,
         headers={RUN_ID: run.id},
-        prepare=stored.prepare,
         on_gone=lambda: stop_with_connection(call, started),
     )
     if cursor is not None:
@@ -95,7 +93,7 @@ async def _whole(call: Call, started: Started, header: Header) -> JsonResponse:
     """The answer as one body, when the run has ended or waits."""
     answer = Answer(header)
     reader = await call.engine.reader(call.owner, started.run.id)
-    await followed(call, started, reader, answer.feed, answer, StoredBytes(call.engine, call.owner))
+    await followed(call, started, reader, answer.feed, answer)
     return _answered(answer, started.run)
 
 
