@@ -67,6 +67,31 @@ async def test_the_table_of_the_second_contract(memory: Site) -> None:
     assert (body["output_text"], body["session_id"], body["metadata"]) == ("20 degrees", "legacy", {"a": "b"})
 
 
+async def asks(messages: list[dict[str, Any]], context: AgentContext) -> AsyncIterator[str]:
+    """Asks before it answers the first message; tells how many messages there were."""
+    if len(messages) == 1:
+        answer = await context.approve("delete", {"path": "x"})
+        yield f"approved={answer.approved} "
+    yield f"{len(messages)} messages"
+
+
+async def test_an_approval_in_a_repeated_conversation(site: Site) -> None:
+    """A client that names no response and repeats everything answers the waiting run, and may repeat that later."""
+    site.say = asks
+    client = site.client()
+    said = {"role": "user", "content": "x"}
+    waiting = (await client.respond([said])).json
+    (asked,) = waiting["output"]
+    decision = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    reference = {"type": "item_reference", "id": asked["id"]}
+    done = (await client.respond([said, reference, decision])).json
+    assert (done["run_id"], done["output_text"]) == (waiting["run_id"], "approved=True 1 messages")
+    assert (await client.respond([said, asked, decision])).status == 404
+    later = (await client.respond([said, asked, decision, *done["output"], said])).json
+    assert (later["status"], later["output_text"]) == ("completed", "3 messages")
+    assert later["run_id"] != done["run_id"]
+
+
 async def test_a_conversation_from_end_to_end(site: Site) -> None:
     """Made with items, used by responses, listed in pages both ways, an item read and deleted, renamed, deleted."""
     client = site.client()

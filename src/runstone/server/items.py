@@ -51,7 +51,7 @@ async def referenced_items(call: Call, references: list[Reference], start: Start
             raise NotFound("item", reference.id, param="input")
         before = await row_of_call(call, row)
         # A question says nothing to the agent, as when it is repeated in full.
-        shown = [] if isinstance(row.item, ApprovalItem) else [row.item]
+        shown: list[Item] = [] if isinstance(row.item, ApprovalItem) else [row.item]
         found[reference.id] = shown if before is None else [before.item, *shown]
     return found
 

@@ -9,7 +9,7 @@ from runstone.core.content import FilePart, ImagePart, RefusalPart, TextPart
 from runstone.core.items import Item, Message, Reasoning, ToolCall, ToolResult
 from runstone.core.lifecycle import NOT_FINISHED
 from runstone.errors import InvalidRequest
-from runstone.protocols.responses.input import Reference, input_from_wire
+from runstone.protocols.responses.input import Place, Reference, input_from_wire
 from tests.protocols.responses.test_cases import CASES, read
 
 
@@ -154,6 +154,16 @@ def test_references() -> None:
         [{"role": "user", "content": "a"}, {"type": "item_reference", "id": "msg_1"}, {"id": "msg_2"}]
     )
     assert said.references == [Reference(at=1, id="msg_1"), Reference(at=1, id="msg_2")]
+
+
+def test_place_of_a_decision() -> None:
+    """A decision is told with its place, and a reference to the question that it answers is left out."""
+    yes = {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True}
+    said = input_from_wire(
+        [{"role": "user", "content": "a"}, {"id": "msg_1"}, {"type": "item_reference", "id": "a"}, yes]
+    )
+    assert said.references == [Reference(at=1, id="msg_1")]
+    assert said.decided_at == [Place(items=1, references=1)]
 
 
 @pytest.mark.parametrize("kind", ["mcp_approval_request", "mcp_list_tools"])

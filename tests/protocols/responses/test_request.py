@@ -3,20 +3,24 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runstone.core.content import TextPart
 from runstone.core.items import Message, user_message
-from runstone.core.runs import ToolSpec
+from runstone.core.runs import PendingApproval, ToolSpec
 from runstone.errors import CursorUnknown, InvalidRequest, NotFound, RunstoneError, Unsupported
 from runstone.protocols.responses.encode import response_body
+from runstone.protocols.responses.input import Reference
 from runstone.protocols.responses.request import (
     ResponsesRequest,
+    answering,
     start_from_responses,
     starting_after_from_query,
     with_referenced,
+    without_decisions,
 )
 from tests.protocols.responses.support import check_response, header_of
 
@@ -225,6 +229,33 @@ def test_references_are_replaced_by_what_they_name() -> None:
     ]
     with pytest.raises(NotFound):
         with_referenced(request, {})
+
+
+def decision(id: str) -> dict[str, Any]:
+    """The answer to an approval."""
+    return {"type": "mcp_approval_response", "approval_request_id": id, "approve": True}
+
+
+def test_an_answer_in_a_repeated_conversation() -> None:
+    """What stands before the answer to a waiting run is left out; so is the answer to what it does not wait for."""
+    run = msgspec.structs.replace(header_of().run, approvals=[PendingApproval(approval_id="new", kind="confirm")])
+    said = {"role": "user", "content": "a"}
+    request = ask(input=[said, {"id": "msg_x"}, decision("old"), said, decision("new"), {"id": "msg_y"}, said])
+    found = answering(request, run)
+    assert not request.is_answer
+    assert (found.start.continues, [item.item_id for item in found.start.input]) == (run.id, ["in1"])
+    assert [one.approval_id for one in found.start.decisions] == ["new"]
+    assert found.references == [Reference(at=0, id="msg_y")]
+
+
+def test_decisions_as_part_of_a_conversation() -> None:
+    """A decision that something follows is not what the request asks for, and can be taken away."""
+    said = {"role": "user", "content": "a"}
+    assert ask(input=[said, decision("a")]).is_answer
+    assert not ask(input=[decision("a"), {"id": "msg_x"}]).is_answer
+    request = ask(input=[said, decision("a"), said])
+    assert not request.is_answer
+    assert without_decisions(request).start == msgspec.structs.replace(request.start, decisions=[])
 
 
 @pytest.mark.parametrize(("text", "number"), [(None, -1), ("0", 0), ("17", 17)])

@@ -7,7 +7,7 @@ was sent: ids and statuses of the wire mean nothing here, except for an unfinish
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -42,11 +42,19 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     id: str
 
 
+class Place(NamedTuple):
+    """Where something stands in a request: how many items and references come before it."""
+
+    items: int
+    references: int
+
+
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of input items says. The items' ids are empty."""
+    """What a list of input items says. The items' ids are empty. `decided_at`: the place of each of `decisions`."""
 
     items: list[Item] = []
     decisions: list[Decision] = []
+    decided_at: list[Place] = []
     references: list[Reference] = []
 
 
@@ -72,18 +80,30 @@ def input_from_wire(value: object, at: str = "input") -> Input:
 def _read(values: list[Any], where: Callable[[int], str]) -> Input:
     items: list[Item] = []
     decisions: list[Decision] = []
+    decided_at: list[Place] = []
     references: list[Reference] = []
+    asked = _approvals_in(values)
     for n, value in enumerate(values):
         at = where(n)
         fields = need_object(value, at)
         kind = opt_str(fields, "type", at=at) or ("message" if "role" in fields else None)
         if kind == "mcp_approval_response":
             decisions.append(decision_from_wire(fields, at))
+            decided_at.append(Place(len(items), len(references)))
         elif kind == "item_reference" or (kind is None and set(fields) == {"id"}):
-            references.append(Reference(at=len(items), id=need_str(fields, "id", at=at)))
+            id = need_str(fields, "id", at=at)
+            if id not in asked:
+                references.append(Reference(at=len(items), id=id))
         elif kind not in LEFT_OUT:
             items += items_from_wire(fields, kind, at, f"call_{len(items) + 1}")
-    return Input(items=items, decisions=decisions, references=references)
+    return Input(items=items, decisions=decisions, decided_at=decided_at, references=references)
+
+
+def _approvals_in(values: list[Any]) -> set[str]:
+    """The approvals that are decided in a request: a reference to such a question says no more than the answer does."""
+    responses = [v for v in values if isinstance(v, dict) and v.get("type") == "mcp_approval_response"]
+    ids = [response.get("approval_request_id") for response in responses]
+    return {id for id in ids if isinstance(id, str)}
 
 
 def items_from_wire(fields: Json, kind: str | None, at: str, call_id: str) -> list[Item]:

@@ -14,7 +14,7 @@ import msgspec
 from runstone.core.commands import Start
 from runstone.core.ids import checked_run_id, checked_session_id
 from runstone.core.items import Item
-from runstone.core.runs import RecoveryPolicy, Settings, ToolSpec
+from runstone.core.runs import RecoveryPolicy, Run, Settings, ToolSpec
 from runstone.errors import CursorUnknown, InvalidRequest, NotFound, Unsupported
 from runstone.protocols.openai import (
     Json,
@@ -31,7 +31,7 @@ from runstone.protocols.openai import (
 )
 from runstone.protocols.responses.body import DEFAULTS, PROTOCOL
 from runstone.protocols.responses.ids import LegRef, legs_from_response_id
-from runstone.protocols.responses.input import Input, Reference, input_from_wire, named
+from runstone.protocols.responses.input import Input, Place, Reference, input_from_wire, named
 
 _NUMBERS: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 _COUNTS: Final = ("max_output_tokens", "max_tool_calls", "top_logprobs")
@@ -47,7 +47,8 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked: the start, how its answer travels, and what has to be looked up before.
 
     `previous`: what `previous_response_id` may stand for, in the order to try; the run found there becomes
-    `start.continues`. `references`: items that have to be looked up (`with_referenced`).
+    `start.continues`. `references`: items that have to be looked up (`with_referenced`). `decided_at`: where the decisions of
+    the start stand.
     """
 
     start: Start
@@ -56,6 +57,12 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     previous: list[LegRef] = []
     references: list[Reference] = []
+    decided_at: list[Place] = []
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether a decision is the last thing that it says."""
+        return self.decided_at[-1:] == [Place(len(self.start.input), len(self.references))]
 
 
 def start_from_responses(body: Any) -> ResponsesRequest:
@@ -99,7 +106,33 @@ def start_from_responses(body: Any) -> ResponsesRequest:
         previous_response_id=previous,
         previous=_legs(previous),
         references=said.references,
+        decided_at=said.decided_at,
     )
+
+
+def answering(request: ResponsesRequest, run: Run) -> ResponsesRequest:
+    """`request` as the answer to what `run` waits for: what stands before its decisions repeats what that run knows."""
+    pending = {asked.approval_id for asked in run.approvals}
+    given = zip(request.start.decisions, request.decided_at, strict=True)
+    decided = [(decision, place) for decision, place in given if decision.approval_id in pending]
+    last = max((place for _, place in decided), default=Place(0, 0))
+    start = msgspec.structs.replace(
+        request.start,
+        continues=run.id,
+        decisions=[decision for decision, _ in decided],
+        input=named(request.start.input[last.items :]),
+    )
+    references = [
+        msgspec.structs.replace(reference, at=reference.at - last.items)
+        for reference in request.references[last.references :]
+    ]
+    return msgspec.structs.replace(request, start=start, references=references, decided_at=[])
+
+
+def without_decisions(request: ResponsesRequest) -> ResponsesRequest:
+    """`request` without decisions: they belong to a conversation that it repeats."""
+    start = msgspec.structs.replace(request.start, decisions=[])
+    return msgspec.structs.replace(request, start=start, decided_at=[])
 
 
 def with_referenced(request: ResponsesRequest, found: dict[str, list[Item]]) -> ResponsesRequest:
