@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from runstone.config import EngineConfig
 from runstone.core.events import Event
@@ -24,6 +25,7 @@ from runstone.storage.base import Store
 
 _log = logging.getLogger("runstone.engine")
 Key = tuple[str, str]
+Value = TypeVar("Value")
 LoadPayload = Callable[[Run, RunRequest, EngineContext], Awaitable[dict[str, Any]]]
 
 
@@ -54,6 +56,7 @@ class LiveRuns:
         self._load_payload = load_payload
         #: Queued runs by the run whose end they wait for.
         self._followers: dict[Key, list[Key]] = {}
+        self._loading: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
         #: Agents' code that did not unwind when it was stopped.
         self.disowned: set[asyncio.Task[None]] = set()
@@ -66,6 +69,19 @@ class LiveRuns:
         self._tasks.add(task)
         task.add_done_callback(self._spawned_done)
         return task
+
+    async def to_its_end(self, work: Coroutine[Any, Any, Value]) -> Value:
+        """The result of `work`, which is done also when the caller is cancelled meanwhile."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done_to_its_end)
+        return await asyncio.shield(task)
+
+    def _done_to_its_end(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Somebody waits for it and is told; if not, nobody is left who could be.
+            task.exception()
 
     def _spawned_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -84,10 +100,7 @@ class LiveRuns:
         last_at: float = 0.0,
         newest: list[Event] | None = None,
     ) -> Recording:
-        """Own the run from here on; what is there already when a reader of the new run was faster."""
-        there = self.recordings.get((run.owner, run.id))
-        if there is not None:
-            return there
+        """Own the run from here on. `loading` is held."""
         recording = Recording(
             run,
             log=self._store,
@@ -113,6 +126,18 @@ class LiveRuns:
         recording = self.recordings.get((owner, run_id))
         if recording is not None:
             return recording
+        async with self.loading(owner, run_id):
+            recording = self.recordings.get((owner, run_id))
+            return recording if recording is not None else await self._loaded(owner, run_id)
+
+    def loading(self, owner: str, run_id: str) -> asyncio.Lock:
+        """Held from the first look at a run in the store until it is recorded here.
+
+        Without it a second look could find the log before somebody wrote to it, and go on from there when that is done.
+        """
+        return self._loading.setdefault((owner, run_id), asyncio.Lock())
+
+    async def _loaded(self, owner: str, run_id: str) -> Recording | None:
         run = await self._store.run(owner, run_id)
         if run is None:
             raise NotFound("run", run_id)

@@ -115,7 +115,10 @@ class Starter:
         self._over = over
 
     async def start(self, owner: str, start: Start) -> Started:
-        """See `Engine.start`."""
+        """See `Engine.start`. A caller that is cancelled leaves no run behind that nobody drives: the start goes on."""
+        return await self._live.to_its_end(self._start(owner, start))
+
+    async def _start(self, owner: str, start: Start) -> Started:
         choice = choose_agent(self._agents, start.agent, default=self._default_agent)
         check_tools(start, self._agents[choice.agent])
         mark = fingerprint(start, choice.agent)
@@ -145,7 +148,11 @@ class Starter:
                 return admitted
 
     async def regenerate(self, owner: str, old: Run, start: Start) -> Started:
-        """See `Engine.regenerate`. `start.input` is empty when the turn's own input is to be answered again."""
+        """See `Engine.regenerate`."""
+        return await self._live.to_its_end(self._regenerate(owner, old, start))
+
+    async def _regenerate(self, owner: str, old: Run, start: Start) -> Started:
+        """`start.input` is empty when the turn's own input is to be answered again."""
         mark = fingerprint(start, old.agent)
         there = await self._there(owner, start, mark)
         if there is not None:
@@ -338,22 +345,22 @@ class Starter:
             title=None if c.start.session_id is None else await title_of(self._store, c.owner, items),
             hidden=c.start.session_id is None,
         )
-        with c.live.creating(run.id, event.position):
-            created = await self._store.create_run(
-                NewRun(
-                    run=run,
-                    session=storable(session),
-                    event=event,
-                    fingerprint=c.fingerprint,
-                    idempotency=self._idempotency(c, event.at),
-                    expected_head=session.head,
-                )
-            )
-        if not created.is_new:
-            return Started(run=created.run, attached=True)
-        state = RunState()
-        state.advance(body)
-        recording = self._live.record(run, c.live, state, last_seq=1, newest=[event])
+        new = NewRun(
+            run=run,
+            session=storable(session),
+            event=event,
+            fingerprint=c.fingerprint,
+            idempotency=self._idempotency(c, event.at),
+            expected_head=session.head,
+        )
+        async with self._live.loading(c.owner, run.id):
+            with c.live.creating(run.id, event.position):
+                created = await self._store.create_run(new)
+            if not created.is_new:
+                return Started(run=created.run, attached=True)
+            state = RunState()
+            state.advance(body)
+            recording = self._live.record(run, c.live, state, last_seq=1, newest=[event])
         c.live.became_visible(run.id, [event])
         if c.ahead is not None:
             await self._live.launch_after(recording, c.ahead)
