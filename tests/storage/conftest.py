@@ -13,7 +13,7 @@ from runstone.storage.sqlite import SqliteStore
 
 BACKENDS: dict[str, Callable[[Path], Store]] = {
     "memory": lambda _: MemoryStore(),
-    "sqlite": lambda folder: SqliteStore(folder / "runs.db", commits_per_second=10_000),
+    "sqlite": lambda folder: SqliteStore(folder / "runs.db", longest_wait=0.0),
 }
 
 
@@ -29,7 +29,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.fixture
 async def sqlite(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     """An open, empty SQLite store, at `tmp_path / "runs.db"`."""
-    opened = SqliteStore(tmp_path / "runs.db", commits_per_second=10_000)
+    opened = SqliteStore(tmp_path / "runs.db", longest_wait=0.0)
     await opened.open()
     yield opened
     await opened.close()

@@ -17,13 +17,15 @@ from tests.storage.builders import OWNER, a_run, an_append, deltas, start
 
 
 def test_a_lonely_writer_never_waits_and_a_crowd_shares_commits() -> None:
-    """While at most one job comes in during a commit there is no wait; with many, commits keep their distance until it is calm."""
-    pace = Pace(per_second=250)
-    assert [pace.wait(came_meanwhile=1, since_last=0.0) for _ in range(50)] == [0.0] * 50
-    waits = [pace.wait(came_meanwhile=40, since_last=0.001) for _ in range(5)]
-    assert waits[-1] == pytest.approx(0.003)
-    assert pace.wait(came_meanwhile=40, since_last=0.005) == 0.0
-    calm = [pace.wait(came_meanwhile=0, since_last=0.0) for _ in range(20)]
+    """While at most one job comes in during a commit there is no wait; the larger the crowd, the longer the wait, up to a limit."""
+    pace = Pace(longest=0.04)
+    assert [pace.wait(jobs=1, came_meanwhile=1, since_last=0.0) for _ in range(50)] == [0.0] * 50
+    some = [pace.wait(jobs=50, came_meanwhile=40, since_last=0.001) for _ in range(50)]
+    assert some[-1] == pytest.approx(0.009, rel=0.01)
+    many = [pace.wait(jobs=900, came_meanwhile=40, since_last=0.001) for _ in range(50)]
+    assert many[-1] == pytest.approx(0.039)
+    assert pace.wait(jobs=900, came_meanwhile=40, since_last=0.1) == 0.0
+    calm = [pace.wait(jobs=1, came_meanwhile=0, since_last=0.0) for _ in range(50)]
     assert calm[-1] == 0.0
 
 
@@ -60,7 +62,7 @@ async def writer(tmp_path: Path) -> AsyncIterator[Writer]:
     for n in range(5):
         await start(store, f"r{n}", f"s{n}")
     await store.close()
-    opened = Writer(Place(path=path), asyncio.get_running_loop(), commits_per_second=10_000)
+    opened = Writer(Place(path=path), asyncio.get_running_loop(), longest_wait=0.0)
     yield opened
     await opened.close()
 

@@ -192,9 +192,9 @@ class MemoryStore:
         shown = self._chain(owner, session.record.head)
         children = [child for (other, _), child in self._runs.items() if other == owner and child.continues == run_id]
         children.sort(key=lambda child: child.record.id not in shown)
-        # A client's rows stay on the chain they are on: that of a run that follows or, at the head, of the one before.
+        # A client's rows stay on the chain they are on: at the head that of the run before, else that of a run that follows.
         is_head = session.record.head == run_id
-        heir = children[0].record.id if children else continues
+        heir = continues if is_head or not children else children[0].record.id
         if not children and not is_head:
             session.rows = [row for row in session.rows if row.anchor != run_id]
         session.rows = [_Row(row.row, heir) if row.anchor == run_id else row for row in session.rows]

@@ -16,7 +16,7 @@ def say(line: str) -> None:
 
 async def main() -> None:
     """Keep a few appends under way."""
-    store = SqliteStore(Path(sys.argv[1]), commits_per_second=10_000)
+    store = SqliteStore(Path(sys.argv[1]), longest_wait=0.0)
     await store.open()
     run = await start(store)
     seq = 2

@@ -273,9 +273,9 @@ def _mend_chain(ledger: Ledger, key: int, session: int, continues: int | None) -
         "SELECT key, record FROM runs WHERE continues = ? ORDER BY shown DESC, key", (key,)
     ).fetchall()
     moved = ledger.execute("UPDATE sessions SET head = ? WHERE key = ? AND head = ?", (continues, session, key))
-    # A client's rows stay on the chain they are on: that of a run that follows or, at the head, of the one before.
+    # A client's rows stay on the chain they are on: at the head that of the run before, else that of a run that follows.
     if children or moved.rowcount:
-        heir = children[0][0] if children else continues
+        heir = continues if moved.rowcount else children[0][0]
         ledger.execute("UPDATE history SET anchor = ? WHERE session = ? AND anchor = ?", (heir, session, key))
     else:
         ledger.execute("DELETE FROM history WHERE session = ? AND anchor = ?", (session, key))

@@ -31,7 +31,7 @@ class SqliteStore:
     `synchronous`: with "NORMAL" what was acknowledged survives the end of the process, with "FULL" also that of the machine.
     `read_only`: for commands beside a running server; takes no lock, writes nothing, refuses writes.
     `busy_timeout`: seconds that a commit waits for another process before it fails.
-    `commits_per_second`: how many commits at most while many runs write at once.
+    `longest_wait`: seconds that commits stay apart at most, while many runs write at once.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class SqliteStore:
         synchronous: Synchronous = "NORMAL",
         read_only: bool = False,
         busy_timeout: float = 2.0,
-        commits_per_second: float = 250.0,
+        longest_wait: float = 0.04,
     ) -> None:
         self._place = Place(path=path, synchronous=synchronous, busy_timeout=busy_timeout)
         self._is_read_only = read_only
-        self._commits_per_second = commits_per_second
+        self._longest_wait = longest_wait
         self._lock = ServerLock(path)
         self._writer: Writer | None = None
         self._readers: Readers | None = None
@@ -56,7 +56,7 @@ class SqliteStore:
         self._readers = Readers(self._place, threads=READER_THREADS)
         if not self._is_read_only:
             loop = asyncio.get_running_loop()
-            self._writer = Writer(self._place, loop, commits_per_second=self._commits_per_second)
+            self._writer = Writer(self._place, loop, longest_wait=self._longest_wait)
             await self._purge()
 
     async def close(self) -> None:

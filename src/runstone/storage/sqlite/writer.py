@@ -28,19 +28,25 @@ _log: Final = logging.getLogger(__name__)
 class Pace:
     """How long to wait before the next commit.
 
-    While little happens: not at all. When jobs of several runs come in during each commit, commits keep their distance, so
-    that more of them share one; that costs them a few milliseconds and the machine a tenth of the commits.
+    While little happens: not at all. When jobs come in during each commit, many runs write at once, and the more they are the
+    further apart commits stay: a job that waits shares its commit, its wake-up and its write to the network with others, so the
+    wait costs it some milliseconds and saves the machine most of its work.
     """
 
-    def __init__(self, *, per_second: float, crowd: float = 2.0) -> None:
-        self._gap = 1 / per_second
-        self._crowd = crowd
-        self._mean = 0.0
+    PER_JOB: Final = 0.0002
 
-    def wait(self, *, came_meanwhile: int, since_last: float) -> float:
-        """Seconds to wait. `came_meanwhile`: jobs that came in during the last commit, `since_last` seconds ago sent."""
-        self._mean += (came_meanwhile - self._mean) * 0.25
-        return max(self._gap - since_last, 0.0) if self._mean >= self._crowd else 0.0
+    def __init__(self, *, longest: float) -> None:
+        self._longest = longest
+        self._jobs = 0.0
+        self._crowd = 0.0
+
+    def wait(self, *, jobs: int, came_meanwhile: int, since_last: float) -> float:
+        """Seconds to wait, after a commit of `jobs` that was sent `since_last` seconds ago, when so many came in meanwhile."""
+        self._jobs += (jobs - self._jobs) * 0.25
+        self._crowd += (came_meanwhile - self._crowd) * 0.25
+        if self._crowd < 2.0:
+            return 0.0
+        return max(min(self._jobs * self.PER_JOB, self._longest) - since_last, 0.0)
 
 
 class Writer:
@@ -49,10 +55,10 @@ class Writer:
     What comes in while a commit is under way waits on the loop's side and goes to the thread as one batch.
     """
 
-    def __init__(self, place: Place, loop: asyncio.AbstractEventLoop, *, commits_per_second: float) -> None:
+    def __init__(self, place: Place, loop: asyncio.AbstractEventLoop, *, longest_wait: float) -> None:
         self._place = place
         self._loop = loop
-        self._pace = Pace(per_second=commits_per_second)
+        self._pace = Pace(longest=longest_wait)
         self._batches: SimpleQueue[list[Waiting] | None] = SimpleQueue()
         self._waiting: list[Waiting] = []
         self._is_busy = False
@@ -86,7 +92,9 @@ class Writer:
 
     def _settled(self, settled: list[Settled]) -> None:
         """Tell the results, and send what came in meanwhile. Who does not wait any more is not told."""
-        wait = self._pace.wait(came_meanwhile=len(self._waiting), since_last=self._loop.time() - self._sent_at)
+        wait = self._pace.wait(
+            jobs=len(settled), came_meanwhile=len(self._waiting), since_last=self._loop.time() - self._sent_at
+        )
         for future, result, error in settled:
             if future.done():
                 continue
