@@ -91,7 +91,7 @@ class World:
     def _new_store(self) -> TroubledStore:
         if self.kind == "memory":
             return TroubledStore(self._memory)
-        return TroubledStore(SqliteStore(self._path, commits_per_second=5_000))
+        return TroubledStore(SqliteStore(self._path, longest_wait=0.0))
 
     def engine(
         self, agents: Agent | Mapping[str, Agent], *, clock: Callable[[], float] | None = None, **config: Any
