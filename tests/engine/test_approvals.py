@@ -270,6 +270,24 @@ async def test_decision_racing_with_stop(world: World, agent: str) -> None:
         assert engine.live.recordings == {}
 
 
+async def test_everybody_at_once_on_a_waiting_run(world: World) -> None:
+    """Readers, decisions and stops that all find the run only in the store share one log; nobody's view is stale."""
+    async with world.running(Gatekeeper("a1")) as engine:
+        for n in range(40):
+            run = await paused(engine, session_id=f"s{n}")
+            await bounded(engine.live.wait_idle(5))
+            assert engine.live.recordings == {}
+            readers = [read_all(engine, run.id, after=k) for k in range(4)]
+            answers = [accepts(engine, run, k * n % 7) for k in range(3)]
+            stopping = [stops(engine, run, k * n % 11) for k in range(3)]
+            results = await bounded(asyncio.gather(*readers, *answers, *stopping))
+            assert results[4:7].count(True) <= 1
+            assert len({stopped.outcome for stopped in results[7:]}) == 1
+            for k in range(4):
+                assert results[k] == results[0][k:]
+            assert isinstance(results[0][-1].body, RunEnded)
+
+
 async def test_parallel_branches_that_ask(world: World) -> None:
     """Two branches of one function that wait at once make one pause; each goes on with its own answer."""
 

@@ -436,3 +436,21 @@ async def test_values_that_no_text_can_carry_do_not_break_a_start(world: World) 
         assert run.outcome == "completed"
         assert run.metadata == {"k\ufffd": "v\ufffd"}
         assert text_in(await read_all(engine, run.id)) == "a\ufffd\x00b after 0"
+
+
+async def test_caller_that_leaves_before_the_answer(world: World) -> None:
+    """A start whose caller is cancelled at any moment leaves no run, or one run that runs to its end (o-run-13)."""
+    made = 0
+    async with world.running(speaking("a")) as engine:
+        for n in range(60):
+            starting = asyncio.create_task(engine.start(OWNER, ask(run_id=f"r{n}", session_id="s", busy="queue")))
+            await settle(n % 12)
+            starting.cancel()
+            await asyncio.wait({starting})
+        assert await engine.live.wait_idle(5)
+        for n in range(60):
+            if (run := await world.store.run(OWNER, f"r{n}")) is not None:
+                assert run.outcome == "completed"
+                made += 1
+        assert await world.store.unfinished() == []
+    assert made >= 50
