@@ -17,7 +17,7 @@ from tests.storage.builders import OWNER, a_run, an_append, deltas, start
 
 
 def test_a_lonely_writer_never_waits_and_a_crowd_shares_commits() -> None:
-    """While at most one job comes in during a commit there is no wait; the larger the crowd, the longer the wait, up to a limit."""
+    """While at most one job comes in during a commit there is no wait; the larger the crowd, the longer the wait, to a limit."""
     pace = Pace(longest=0.04)
     assert [pace.wait(jobs=1, came_meanwhile=1, since_last=0.0) for _ in range(50)] == [0.0] * 50
     some = [pace.wait(jobs=50, came_meanwhile=40, since_last=0.001) for _ in range(50)]
