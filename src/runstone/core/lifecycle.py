@@ -1,7 +1,7 @@
 """Which event may follow which.
 
 `RunState` is the state of one run as its events make it; `advance` takes the next body or refuses it. Two tables hold the
-rules: in which phase a body may come (`PHASES`), and what it needs and changes (`RunState._rules`).
+rules: in which phase a body may come (`PHASES`), and what it needs and changes (`_RULES`).
 """
 
 from __future__ import annotations
@@ -150,26 +150,6 @@ class RunState:
         self.ended: RunEnded | None = None
         self._seen_items: set[str] = set()
         self._seen_approvals: set[str] = set()
-        self._rules: dict[type, Callable[[Any], None]] = {
-            RunCreated: self._created,
-            RunStarted: self._active,
-            RunPaused: self._paused,
-            RunContinued: self._active,
-            RunEnded: self._ended,
-            AttemptStarted: self._attempt_started,
-            StepStarted: self._step_started,
-            StepEnded: self._step_ended,
-            ItemStarted: self._item_started,
-            ItemEnded: self._item_ended,
-            ItemReplaced: self._item_replaced,
-            TextDelta: self._text,
-            ReasoningDelta: self._reasoning,
-            ArgumentsDelta: self._arguments,
-            ApprovalRequested: self._approval_requested,
-            ApprovalDecided: self._approval_decided,
-            InputReceived: self._input_received,
-            InputSettled: self._input_settled,
-        }
 
     def advance(self, body: Body) -> None:
         """Take `body` as the next fact.
@@ -180,9 +160,9 @@ class RunState:
         kind = type(body)
         if self.phase not in PHASES[kind]:
             raise LocalProtocolError(f"{kind.__name__} may not come while the run is {self.phase!r}")
-        rule = self._rules.get(kind)
+        rule = _RULES.get(kind)
         if rule is not None:
-            rule(body)
+            rule(self, body)
 
     def advance_delta(self, item_id: str, text: str, kind: str) -> None:
         """Take one more delta of an open item of `kind`: what `advance` does for the three deltas, without its look-ups.
@@ -307,6 +287,30 @@ class RunState:
     def _input_settled(self, body: InputSettled) -> None:
         if self.inputs.pop(body.input_id, None) is None:
             raise LocalProtocolError(f"input {body.input_id!r} is not waiting to be settled")
+
+
+#: What a body needs and changes; a body without a row does neither. No row is bound to a state: it would be a cycle, and
+#: every run that ended would stay until the next collection.
+_RULES: Final[dict[type, Callable[[RunState, Any], None]]] = {
+    RunCreated: RunState._created,
+    RunStarted: RunState._active,
+    RunPaused: RunState._paused,
+    RunContinued: RunState._active,
+    RunEnded: RunState._ended,
+    AttemptStarted: RunState._attempt_started,
+    StepStarted: RunState._step_started,
+    StepEnded: RunState._step_ended,
+    ItemStarted: RunState._item_started,
+    ItemEnded: RunState._item_ended,
+    ItemReplaced: RunState._item_replaced,
+    TextDelta: RunState._text,
+    ReasoningDelta: RunState._reasoning,
+    ArgumentsDelta: RunState._arguments,
+    ApprovalRequested: RunState._approval_requested,
+    ApprovalDecided: RunState._approval_decided,
+    InputReceived: RunState._input_received,
+    InputSettled: RunState._input_settled,
+}
 
 
 def closing(state: RunState, *, approvals: Literal["withdrawn", "expired"] = "withdrawn") -> list[Body]:

@@ -59,7 +59,7 @@ class EngineContext:
         *,
         approval_timeout: float,
         load_blob: Callable[[str], Awaitable[bytes]],
-        load_payload: Callable[[], Awaitable[dict[str, Any]]],
+        load_payload: Callable[[EngineContext], Awaitable[dict[str, Any]]],
     ) -> None:
         self.run_id = recording.run.id
         self.session_id = recording.run.session_id
@@ -184,7 +184,7 @@ class EngineContext:
 
     async def payload(self) -> dict[str, Any]:
         """The names of the second payload contract; attachments are extracted on the first call."""
-        return await self._load_payload()
+        return await self._load_payload(self)
 
     # -- steering
 

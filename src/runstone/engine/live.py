@@ -213,7 +213,7 @@ class LiveRuns:
             told.append(await request_of(self._store, run, decisions, first=first))
             return told[0]
 
-        async def payload() -> dict[str, Any]:
+        async def payload(context: EngineContext) -> dict[str, Any]:
             return await self._load_payload(run, told[0], context)
 
         context = EngineContext(
