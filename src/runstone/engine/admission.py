@@ -14,6 +14,7 @@ from runstone.core.commands import Start
 from runstone.core.events import ApprovalRequested
 from runstone.core.items import Item, Message, ToolCall, ToolResult
 from runstone.core.runs import Decision, PendingApproval
+from runstone.core.transcript import HistoryRow
 from runstone.errors import InvalidRequest, NotFound, Unsupported
 from runstone.runners.base import Runner
 
@@ -137,11 +138,30 @@ def spoken(items: list[Item]) -> list[tuple[str, str]]:
     """The words of user and assistant, each side's neighbouring messages joined, spaces at the ends ignored."""
     words: list[tuple[str, str]] = []
     for item in items:
-        if not isinstance(item, Message) or item.role not in ("user", "assistant"):
-            continue
-        text = item.text.strip()
-        if words and words[-1][0] == item.role:
-            words[-1] = (item.role, f"{words[-1][1]}\n\n{text}".strip())
-        else:
-            words.append((item.role, text))
+        _say(words, item)
     return [word for word in words if word[1]]
+
+
+def _say(words: list[tuple[str, str]], item: Item) -> None:
+    if not isinstance(item, Message) or item.role not in ("user", "assistant"):
+        return
+    text = item.text.strip()
+    if words and words[-1][0] == item.role:
+        words[-1] = (item.role, f"{words[-1][1]}\n\n{text}".strip())
+    else:
+        words.append((item.role, text))
+
+
+def run_that_ends_with(said: list[tuple[str, str]], rows: list[HistoryRow]) -> str | None:
+    """The newest run of a chain at whose end exactly `said` had been said; `rows` are the chain's, in order of turns."""
+    words: list[tuple[str, str]] = []
+    found: str | None = None
+    last: str | None = None
+    for row in [*rows, None]:
+        run_id = None if row is None else row.run_id
+        if last is not None and run_id != last and words and words[-1] == said[-1]:
+            found = last if [word for word in words if word[1]] == said else found
+        if row is not None:
+            _say(words, row.item)
+            last = run_id
+    return found

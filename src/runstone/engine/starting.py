@@ -21,6 +21,7 @@ from runstone.engine.admission import (
     fingerprint,
     new_input,
     repeated,
+    run_that_ends_with,
     split_answers,
     spoken,
 )
@@ -31,7 +32,7 @@ from runstone.engine.scrub import storable
 from runstone.engine.sessions import LiveSession, Positions
 from runstone.engine.steering import check_steerable
 from runstone.engine.titles import title_of
-from runstone.engine.turns import FirstCall, items_of
+from runstone.engine.turns import FirstCall, in_turns
 from runstone.errors import AlreadyDecided, Conflict, InvalidRequest, NotFound, RunActive, StorageUnavailable
 from runstone.runners.base import Runner
 from runstone.storage.base import Idempotency, NewRun, Store
@@ -312,7 +313,8 @@ class Starter:
             Conflict: it repeats something else (`history_mismatch`).
         """
         said = repeated(c.input)
-        known = spoken(items_of(await self._store.chain_rows(c.owner, c.session_id, head.id)))
+        rows = in_turns(await self._store.chain_rows(c.owner, c.session_id, head.id))
+        known = spoken([row.item for row in rows])
         if not said or said == known[-len(said) :]:
             return head
         if not c.start.replaces_history:
@@ -320,9 +322,9 @@ class Starter:
                 "The messages before the last one differ from the session's history; `history: replace` makes a branch.",
                 code="history_mismatch",
             )
-        for run in reversed(await self._store.chain(c.owner, head.id)):
-            if spoken(items_of(await self._store.chain_rows(c.owner, c.session_id, run.id))) == said:
-                return run
+        run = await self._live.current(c.owner, run_that_ends_with(said, rows))
+        if run is not None:
+            return run
         raise Conflict("No turn of this session ends with the messages given.", code="history_mismatch")
 
     async def _create(self, c: Candidate) -> Started:

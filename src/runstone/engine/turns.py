@@ -47,14 +47,18 @@ async def request_of(
 
 
 def items_of(rows: list[HistoryRow]) -> list[Item]:
-    """The rows' items, turn by turn, approvals left out: a model has no word for them.
+    """The rows' items, turn by turn, approvals left out: a model has no word for them."""
+    return [row.item for row in in_turns(rows) if not isinstance(row.item, ApprovalItem)]
+
+
+def in_turns(rows: list[HistoryRow]) -> list[HistoryRow]:
+    """The rows turn by turn.
 
     The input of a queued run has its place before what the run ahead of it still said; a conversation is told in turns.
     """
     turns: dict[str, int] = {}
     places = [len(turns) if row.run_id is None else turns.setdefault(row.run_id, len(turns) + 1) for row in rows]
-    ordered = [row for _, row in sorted(zip(places, rows, strict=True), key=_place)]
-    return [row.item for row in ordered if not isinstance(row.item, ApprovalItem)]
+    return [row for _, row in sorted(zip(places, rows, strict=True), key=_place)]
 
 
 def _place(placed: tuple[int, HistoryRow]) -> int:
