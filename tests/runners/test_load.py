@@ -284,3 +284,12 @@ def test_frameworks_are_not_imported_for_plain_agents(write: Write) -> None:
 
     assert isinstance(runner_of(agent), FunctionRunner)
     assert runner_of(7, RunnerOptions()) is None
+
+
+def test_the_decorator_is_no_agent(write: Write) -> None:
+    """`from runstone import agent` leaves the decorator in the module; the one function it was used on is the agent."""
+    write("mine.py", 'from runstone import agent\n\n@agent(steers=True)\nasync def helper(messages):\n    return "x"\n')
+    assert load("mine.py")[0].name == "helper"
+    write("two.py", "from runstone import agent\n\n@agent\ndef a(messages): ...\n\n@agent\ndef b(messages): ...\n")
+    with pytest.raises(ConfigError, match="a, b"):
+        load("two.py")

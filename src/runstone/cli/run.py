@@ -44,7 +44,8 @@ def add_to(commands: Any) -> None:  # noqa: ANN401
 def run(options: argparse.Namespace) -> int:
     """Serve until told to end."""
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for chatty in ("uvicorn", "httpx", "httpx2"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     config = config_of(options)
     from runstone.app import App, run_app
 

@@ -105,6 +105,11 @@ def declared_by(agent: Any) -> Declared:
     )
 
 
+def is_declared(agent: Any) -> bool:
+    """Whether the decorator was used on `agent`."""
+    return isinstance(getattr(agent, _MARK, None), Declared)
+
+
 def capabilities_of(declared: Declared, *, is_async: bool) -> Capabilities:
     """What clients are offered."""
     stop = NATIVE

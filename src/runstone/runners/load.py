@@ -208,9 +208,14 @@ def _in_file(file: Path, attr: str | None, options: RunnerOptions, *, name: str 
 
 
 def _attribute_of(module: ModuleType, of: str) -> str:
+    """The usual attribute that is there, else the one function that is declared an agent."""
     for name in ATTRIBUTES:
-        if hasattr(module, name):
+        # `from runstone import agent` leaves the decorator in the module.
+        if hasattr(module, name) and getattr(module, name) is not function.agent:
             return name
+    declared = [name for name in names_in(module) if function.is_declared(getattr(module, name))]
+    if len(declared) == 1:
+        return declared[0]
     there = ", ".join(sorted(names_in(module))) or "nothing"
     raise ConfigError(
         f"{of} has none of {', '.join(ATTRIBUTES)}; it has {there}. Say which one with {of}:name", option="agents"

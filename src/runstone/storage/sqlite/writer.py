@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
@@ -28,25 +29,25 @@ _log: Final = logging.getLogger(__name__)
 class Pace:
     """How long to wait before the next commit.
 
-    While little happens: not at all. When jobs come in during each commit, many runs write at once, and the more they are the
+    A run has one job under way at a time, so a commit of many jobs is one of many runs. The more runs write at once, the
     further apart commits stay: a job that waits shares its commit, its wake-up and its write to the network with others, so the
-    wait costs it some milliseconds and saves the machine most of its work.
+    wait costs it some milliseconds and saves the machine most of its work. A few runs never wait.
     """
 
     PER_JOB: Final = 0.0002
+    FEW: Final = 4.0
 
     def __init__(self, *, longest: float) -> None:
         self._longest = longest
-        self._jobs = 0.0
         self._crowd = 0.0
 
-    def wait(self, *, jobs: int, came_meanwhile: int, since_last: float) -> float:
-        """Seconds to wait, after a commit of `jobs` that was sent `since_last` seconds ago, when so many came in meanwhile."""
-        self._jobs += (jobs - self._jobs) * 0.25
-        self._crowd += (came_meanwhile - self._crowd) * 0.25
-        if self._crowd < 2.0:
+    def wait(self, *, jobs: int, since_last: float) -> float:
+        """Seconds to wait, after a commit of `jobs` that was sent `since_last` seconds ago."""
+        # What the average job sees, not the average commit: bursts count for as much as they hold.
+        self._crowd += (jobs - self._crowd) * min(jobs * 0.02, 1.0)
+        if self._crowd < self.FEW:
             return 0.0
-        return max(min(self._jobs * self.PER_JOB, self._longest) - since_last, 0.0)
+        return max(min(self._crowd * self.PER_JOB, self._longest) - since_last, 0.0)
 
 
 class Writer:
@@ -87,14 +88,12 @@ class Writer:
     def _send(self) -> None:
         batch, self._waiting = self._waiting, []
         if batch:
-            self._sent_at = self._loop.time()
+            self._sent_at = time.monotonic()
             self._batches.put(batch)
 
     def _settled(self, settled: list[Settled]) -> None:
         """Tell the results, and send what came in meanwhile. Who does not wait any more is not told."""
-        wait = self._pace.wait(
-            jobs=len(settled), came_meanwhile=len(self._waiting), since_last=self._loop.time() - self._sent_at
-        )
+        wait = self._pace.wait(jobs=len(settled), since_last=time.monotonic() - self._sent_at)
         for future, result, error in settled:
             if future.done():
                 continue
@@ -104,7 +103,7 @@ class Writer:
                 future.set_exception(error)
         if self._is_closed:
             return
-        if wait > 0 and self._waiting:
+        if wait > 0:
             self._loop.call_later(wait, self._send_or_rest)
         else:
             # After the tasks that were just told had their turn: what they write next goes along.
