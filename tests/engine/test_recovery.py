@@ -113,6 +113,8 @@ async def test_retry_begins_the_work_again(world: World) -> None:
         assert items == ["Message", "Message", "ToolCall", "ToolResult", "Message"]
         assert [request.attempt for request in agent.requests] == [1, 2]
         assert agent.requests[1].transcript == []
+        restart = next(event for event in events if isinstance(event.body, AttemptStarted))
+        assert [leg.first_seq for leg in run.legs] == [1, restart.seq]
 
 
 async def test_attempts_are_limited(world: World) -> None:

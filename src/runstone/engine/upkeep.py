@@ -11,7 +11,7 @@ import msgspec
 
 from runstone.config import EngineConfig
 from runstone.core.events import AttemptStarted
-from runstone.core.runs import Decision, Run, Settings
+from runstone.core.runs import Decision, Leg, Run, Settings
 from runstone.engine.live import LiveRuns
 from runstone.engine.recording import Recording
 from runstone.errors import AlreadyDecided, NotFound, StorageError
@@ -102,7 +102,9 @@ class Upkeep:
 
     def _retry(self, recording: Recording) -> None:
         run = recording.run
-        recording.update(attempt=run.attempt + 1, status="running", approvals=[], decided=[])
+        # A leg of its own: what streamed the old attempt ends there, and nothing may follow what counts no longer.
+        leg = Leg(first_seq=recording.last_seq + 1, created_at=recording.now(), echo=run.legs[-1].echo)
+        recording.update(attempt=run.attempt + 1, status="running", approvals=[], decided=[], legs=[*run.legs, leg])
         recording.emit(AttemptStarted(attempt=run.attempt + 1, reason="worker_lost", discard_after_seq=1))
         self._live.launch(recording)
 
