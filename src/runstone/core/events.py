@@ -19,13 +19,17 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class RunCreated(_Body, frozen=True, kw_only=True, omit_defaults=True, tag="run_created"):
-    """Always seq 1. `input`: the items that started the run, bytes by reference."""
+    """Always seq 1. `input`: the items that started the run, bytes by reference.
+
+    `queued`: it waits for a run ahead of it. Its input then stands in history where the run begins, after all of that one.
+    """
 
     agent: str
     input: list[Item]
     trigger: Trigger = "start"
     model: str | None = None
     continues: str | None = None
+    queued: bool = False
 
 
 class RunStarted(_Body, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):

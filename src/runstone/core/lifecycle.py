@@ -141,6 +141,7 @@ class RunState:
 
     def __init__(self) -> None:
         self.phase: Phase = "new"
+        self.created: RunCreated | None = None
         self.attempt = 1
         self.open_items: dict[str, OpenItem] = {}
         self.open_steps: dict[str, StepStarted] = {}
@@ -191,6 +192,7 @@ class RunState:
 
     def _created(self, body: RunCreated) -> None:
         self.phase = "created"
+        self.created = body
 
     def _active(self, body: Body) -> None:
         self.phase = "active"

@@ -19,6 +19,8 @@ from runstone.core.events import (
     InputSettled,
     ItemEnded,
     RunCreated,
+    RunEnded,
+    RunStarted,
 )
 from runstone.core.items import ApprovalItem, Item
 from runstone.core.lifecycle import RunState
@@ -30,7 +32,7 @@ Origin = Literal["run", "client", "fork"]
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One item in its session's history, ordered by (`position`, `ordinal`).
 
-    `seq` is the event of `run_id` that made it, 0 when no run did; `is_input`: it came from the user of that run.
+    `seq` is the event of `run_id` that has its item, 0 when no run made it; `is_input`: it came from the user of that run.
     """
 
     position: int
@@ -82,8 +84,13 @@ class ActiveRun(msgspec.Struct, frozen=True, kw_only=True):
 def row_change(run_id: str, event: Event, state: RunState) -> RowChange | None:
     """What `event` does to the history rows; None when nothing. `state` is the run's state before the event."""
     match event.body:
-        case RunCreated(input=items):
+        case RunCreated(input=items, queued=False):
             return RowChange(added=_rows(run_id, event, items, is_input=True))
+        case RunStarted() | RunEnded() if (
+            state.phase == "created" and state.created is not None and state.created.queued
+        ):
+            rows = _rows(run_id, event, state.created.input, is_input=True)
+            return RowChange(added=[msgspec.structs.replace(row, seq=1) for row in rows])
         case ItemEnded(item=item):
             return RowChange(added=_rows(run_id, event, [item]))
         case InputSettled(outcome="delivered", input_id=input_id):

@@ -11,14 +11,14 @@ from weakref import WeakValueDictionary
 from runstone.config import EngineConfig
 from runstone.core.events import Event
 from runstone.core.lifecycle import RunState
-from runstone.core.runs import Decision, Outcome, Run, RunRequest
+from runstone.core.runs import Outcome, Run, RunRequest
 from runstone.engine.blobs import Blobs
 from runstone.engine.context import EngineContext
 from runstone.engine.execution import Execution, finish, interruption
 from runstone.engine.recording import Recording
 from runstone.engine.sessions import LiveSession, LiveSessions
 from runstone.engine.soon import Soon
-from runstone.engine.turns import FirstCall, request_of
+from runstone.engine.turns import request_of
 from runstone.errors import NotFound, StorageError
 from runstone.runners.base import Runner
 from runstone.storage.base import Store
@@ -194,8 +194,11 @@ class LiveRuns:
 
     # -- driving
 
-    def launch(self, recording: Recording, *, first: FirstCall | None = None) -> None:
-        """Drive the run: call its runner with what was decided since the last call."""
+    def launch(self, recording: Recording, *, is_new_session: bool = False) -> None:
+        """Drive the run: call its runner with what was decided since the last call.
+
+        `is_new_session`: the session was made for this run, so there is no history to read.
+        """
         run = recording.run
         if self.is_closing or recording.is_sealed:
             return
@@ -203,14 +206,18 @@ class LiveRuns:
         if runner is None:
             self.end(recording, "interrupted", reason="agent_gone")
             return
-        decisions: list[Decision] = run.decided
+        created = recording.state.created
+        assert created is not None
+        is_first_call = recording.state.phase == "created"
         told: list[RunRequest] = []
 
         async def request() -> RunRequest:
-            if first is None:
+            if not is_first_call:
                 # What the run said and what became of it is read from the store: it has to be there.
                 await recording.flushed()
-            told.append(await request_of(self._store, run, decisions, first=first))
+            told.append(
+                await request_of(self._store, run, created, is_first_call=is_first_call, is_new_session=is_new_session)
+            )
             return told[0]
 
         async def payload(context: EngineContext) -> dict[str, Any]:

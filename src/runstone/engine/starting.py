@@ -32,7 +32,6 @@ from runstone.engine.scrub import storable
 from runstone.engine.sessions import LiveSession, Positions
 from runstone.engine.steering import check_steerable
 from runstone.engine.titles import title_of
-from runstone.engine.turns import FirstCall, in_turns
 from runstone.errors import AlreadyDecided, Conflict, InvalidRequest, NotFound, RunActive, StorageUnavailable
 from runstone.runners.base import Runner
 from runstone.storage.base import Idempotency, NewRun, Store
@@ -313,7 +312,7 @@ class Starter:
             Conflict: it repeats something else (`history_mismatch`).
         """
         said = repeated(c.input)
-        rows = in_turns(await self._store.chain_rows(c.owner, c.session_id, head.id))
+        rows = await self._store.chain_rows(c.owner, c.session_id, head.id)
         known = spoken([row.item for row in rows])
         if not said or said == known[-len(said) :]:
             return head
@@ -333,9 +332,17 @@ class Starter:
         if c.is_new_session and c.live.positions is None:
             c.live.positions = Positions(1)
         positions = await self._live.sessions.positions(c.owner, c.session_id, c.live)
+        title = await self._title(c, items)
         base = c.base.id if c.base is not None else None
         trigger: Trigger = "start" if c.replaces is None else "regenerate"
-        body = RunCreated(agent=c.choice.agent, model=c.choice.model, input=items, continues=base, trigger=trigger)
+        body = RunCreated(
+            agent=c.choice.agent,
+            model=c.choice.model,
+            input=items,
+            continues=base,
+            trigger=trigger,
+            queued=c.ahead is not None,
+        )
         event = Event(1, positions.next(), self._clock(), 1, body)
         run = storable(self._run(c, event, base))
         session = c.session or Session(
@@ -344,7 +351,7 @@ class Starter:
             agent=c.choice.agent,
             created_at=event.at,
             updated_at=event.at,
-            title=None if c.start.session_id is None else await title_of(self._store, c.owner, items),
+            title=title,
             hidden=c.start.session_id is None,
         )
         new = NewRun(
@@ -367,8 +374,24 @@ class Starter:
         if c.ahead is not None:
             await self._live.launch_after(recording, c.ahead)
         else:
-            self._live.launch(recording, first=FirstCall(input=items, is_new_session=c.is_new_session))
+            self._live.launch(recording, is_new_session=c.is_new_session)
         return Started(run=run)
+
+    async def _title(self, c: Candidate, items: list[Item]) -> str | None:
+        """What the session is called by the first words said in it, also when it was made before; None when it keeps its name.
+
+        Asked for before a position is taken: nothing may be awaited between that and `creating`.
+        """
+        session = c.session
+        if session is None:
+            return None if c.start.session_id is None else await title_of(self._store, c.owner, items)
+        if session.head is not None or session.title is not None or session.hidden:
+            return None
+        title = await title_of(self._store, c.owner, items)
+        if title is not None:
+            c.session = msgspec.structs.replace(session, title=storable(title))
+            await self._store.save_session(c.session)
+        return None
 
     def _run(self, c: Candidate, event: Event, base: str | None) -> Run:
         start = c.start

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from runstone.core.content import TextPart
+from runstone.core.events import RunCreated
 from runstone.core.items import ApprovalItem, Item, ToolCall, ToolResult
-from runstone.core.runs import Decision, PendingApproval, Run, RunRequest
+from runstone.core.runs import PendingApproval, Run, RunRequest
 from runstone.core.transcript import HistoryRow
 from runstone.storage.base import RunStore
 
 NOT_ANSWERED = "No result was given for this call."
 
 
-class FirstCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run that was just made, so that it need not be read: its input, and that nothing is before it."""
-
-    input: list[Item]
-    is_new_session: bool
-
-
 async def request_of(
-    store: RunStore, run: Run, decisions: list[Decision], *, first: FirstCall | None = None
+    store: RunStore, run: Run, created: RunCreated, *, is_first_call: bool, is_new_session: bool = False
 ) -> RunRequest:
-    """What the runner of `run` is given now."""
-    rows = [] if first is not None else await store.run_rows(run.owner, run.id)
-    asked_now = items_of([row for row in rows if row.is_input and row.seq == 1]) if first is None else first.input
-    before: list[HistoryRow] = []
-    if first is None or not first.is_new_session:
-        before = await store.chain_rows(run.owner, run.session_id, run.continues)
-    history, input_items = well_formed(items_of(before), asked_now)
+    """What the runner of a run is given now.
+
+    `is_first_call`: the run has said nothing yet. `is_new_session`: nothing was said before it. What is known need not be read.
+    """
+    rows = [] if is_first_call else await store.run_rows(run.owner, run.id)
+    before = [] if is_new_session else await store.chain_rows(run.owner, run.session_id, run.continues)
+    history, input_items = well_formed(items_of(before), created.input)
     return RunRequest(
         run_id=run.id,
         session_id=run.session_id,
@@ -40,29 +32,15 @@ async def request_of(
         metadata=run.metadata,
         owner=run.owner,
         attempt=run.attempt,
-        decisions=decisions,
+        decisions=run.decided,
         transcript=items_of([row for row in rows if row.seq > 1]),
         asked={row.item.approval_id: _asked(row.item) for row in rows if isinstance(row.item, ApprovalItem)},
     )
 
 
 def items_of(rows: list[HistoryRow]) -> list[Item]:
-    """The rows' items, turn by turn, approvals left out: a model has no word for them."""
-    return [row.item for row in in_turns(rows) if not isinstance(row.item, ApprovalItem)]
-
-
-def in_turns(rows: list[HistoryRow]) -> list[HistoryRow]:
-    """The rows turn by turn.
-
-    The input of a queued run has its place before what the run ahead of it still said; a conversation is told in turns.
-    """
-    turns: dict[str, int] = {}
-    places = [len(turns) if row.run_id is None else turns.setdefault(row.run_id, len(turns) + 1) for row in rows]
-    return [row for _, row in sorted(zip(places, rows, strict=True), key=_place)]
-
-
-def _place(placed: tuple[int, HistoryRow]) -> int:
-    return placed[0]
+    """The rows' items, approvals left out: a model has no word for them."""
+    return [row.item for row in rows if not isinstance(row.item, ApprovalItem)]
 
 
 def well_formed(history: list[Item], input_items: list[Item]) -> tuple[list[Item], list[Item]]:
