@@ -80,17 +80,21 @@ async def create_items(call: Call) -> JsonResponse:
 async def list_items(call: Call) -> JsonResponse:
     """A page of its items."""
     session, query = await _session(call), page_query(call.request.query_params)
-    rows, has_more = await _rows(call, session, query)
-    stored = StoredBytes(call.engine, call.owner)
-    await stored.fetch([row.item for row in rows])
-    known = await calls_of(call, rows)
-    return JsonResponse(
-        items_page(rows, query, has_more_rows=has_more, style=style_of(call), blobs=stored, known=known)
-    )
+    count = query.rows
+    while True:
+        rows, has_more = await _rows(call, session, query, count)
+        stored = StoredBytes(call.engine, call.owner)
+        await stored.fetch([row.item for row in rows])
+        known = await calls_of(call, rows)
+        page = items_page(rows, query, has_more_rows=has_more, style=style_of(call), blobs=stored, known=known)
+        if page["data"] or not has_more:
+            return JsonResponse(page)
+        # All of these rows are shown elsewhere (calls, with their results): look further.
+        count = 4 * count
 
 
-async def _rows(call: Call, session: Session, query: PageQuery) -> tuple[list[HistoryRow], bool]:
-    """The rows next to the cursor, oldest first, and whether there are more beyond them.
+async def _rows(call: Call, session: Session, query: PageQuery, count: int) -> tuple[list[HistoryRow], bool]:
+    """`count - 1` rows next to the cursor, oldest first, and whether there are more beyond them.
 
     Raises:
         NotFound: the cursor is no item of the conversation.
@@ -100,10 +104,10 @@ async def _rows(call: Call, session: Session, query: PageQuery) -> tuple[list[Hi
         row = await _find(call, session, query.after)
         place = (row.position, row.ordinal)
     if query.order == "asc":
-        rows = await store.rows(call.owner, session.id, limit=query.rows, after=place or (0, -1))
-        return rows[: query.rows - 1], len(rows) == query.rows
-    rows = await store.rows(call.owner, session.id, limit=query.rows, before=place)
-    return rows[-(query.rows - 1) :], len(rows) == query.rows
+        rows = await store.rows(call.owner, session.id, limit=count, after=place or (0, -1))
+        return rows[: count - 1], len(rows) == count
+    rows = await store.rows(call.owner, session.id, limit=count, before=place)
+    return rows[-(count - 1) :], len(rows) == count
 
 
 async def _shown(call: Call, rows: list[HistoryRow]) -> list[OutputItem]:
