@@ -72,10 +72,10 @@ class Cursor(msgspec.Struct, frozen=True):
     k: int | None = None
 
 
-def numbered(seq: int, datas: list[bytes], *, event: str | None = None) -> list[Frame]:
+def numbered(seq: int, lines: list[bytes], *, event: str | None = None) -> list[Frame]:
     """Frames of one event with their ids: `seq` for the last, `seq.k` for those before it."""
-    last = len(datas) - 1
-    return [Frame(data, event, str(seq) if n == last else f"{seq}.{n}") for n, data in enumerate(datas)]
+    last = len(lines) - 1
+    return [Frame(data, event, str(seq) if n == last else f"{seq}.{n}") for n, data in enumerate(lines)]
 
 
 def cursor_from_text(text: str) -> Cursor:
