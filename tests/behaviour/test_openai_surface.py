@@ -25,6 +25,7 @@ CLIENTS = [
     ({"x-stainless-lang": "python"}, "mcp_call"),
     ({"user-agent": "OpenAI/Python 3.57.0"}, "mcp_call"),
     ({"user-agent": "ai/6.0.326 ai-sdk/provider-utils/3.0.0"}, "mcp_call"),
+    ({"user-agent": "ai/7.0.173 ai-sdk-provider-utils/5.0.81 node.js/24"}, "mcp_call"),
     ({"user-agent": "curl/8"}, "function_call"),
     ({}, "function_call"),
     ({"user-agent": "curl/8", "runstone-dialect": "openai"}, "mcp_call"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, get_args
 
@@ -29,6 +30,8 @@ from runstone.server.runs import StoredBytes, begin, followed, header_of, input_
 from runstone.server.streaming import EventStream
 
 _MAX_SEQUENCE: Final = 10**12
+#: `OpenAI/Python 3.57.0`, `ai-sdk/provider-utils/4.0.66`, `ai-sdk-provider-utils/5.0.81`
+_OFFICIAL: Final = re.compile(r"^OpenAI/|\bai-sdk[/-]")
 
 
 def style_of(call: Call) -> Style:
@@ -59,7 +62,7 @@ def is_official_client(call: Call) -> bool:
     """Whether the client says that it is an SDK of OpenAI's or Vercel's: those accept official events only."""
     headers = call.request.headers
     agent = headers.get("user-agent", "")
-    return agent.startswith("OpenAI/") or "ai-sdk/" in agent or any(name.startswith("x-stainless-") for name in headers)
+    return _OFFICIAL.search(agent) is not None or any(name.startswith("x-stainless-") for name in headers)
 
 
 async def create(call: Call) -> Response:
