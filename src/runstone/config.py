@@ -54,6 +54,8 @@ class EngineConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `stop_after`: how long a stopped agent may take to unwind before the outcome is recorded anyway. `run_timeout`: the longest
     a run may take, None for no limit. `backlog_*`: how far an agent may be ahead of the log. `ring_*`: how much of a live run
     stays in memory for readers. `slice_events`: events after which an agent that never waits lets others run.
+    `unstored_grace`: how long after its end a run with `store: false` can still be read; `unstored_ttl`: the same while somebody
+    is reading it. `events_ttl`: how long after its end a run can be streamed again.
     """
 
     busy: Literal["reject", "queue", "steer", "stop"] = "reject"
@@ -63,6 +65,7 @@ class EngineConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     run_timeout: float | None = None
     approval_timeout: float = 24 * 3600.0
     idempotency_ttl: float = 24 * 3600.0
+    unstored_grace: float = 60.0
     unstored_ttl: float = 600.0
     events_ttl: float = 24 * 3600.0
     sweep_every: float = 5.0

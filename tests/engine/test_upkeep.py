@@ -37,10 +37,10 @@ async def gone(world: World, engine: Engine, run_id: str) -> None:
         await engine.reader(OWNER, run_id)
 
 
-async def test_unstored_run_goes_when_its_last_reader_left(world: World) -> None:
-    """With `store` off the run can be read to its end by all who are there; then only its outcome is left."""
-    held = Held()
-    async with world.running(held) as engine:
+async def test_unstored_run_goes_soon_after_its_end(world: World) -> None:
+    """With `store` off the run can be read, and read again after a lost connection, for a minute; then its outcome is left."""
+    held, clock = Held(), ManualClock()
+    async with world.running(held, clock=clock) as engine:
         started = await engine.start(OWNER, ask("secret", store=False, metadata={"k": "v"}))
         first = await engine.reader(OWNER, started.run.id)
         second = await engine.reader(OWNER, started.run.id)
@@ -49,21 +49,27 @@ async def test_unstored_run_goes_when_its_last_reader_left(world: World) -> None
             while await bounded(reader.read()):
                 pass
         first.close()
-        await bounded(engine.live.wait_idle(5))
+        clock.advance(59)
+        await engine._upkeep.sweep()
+        assert text_in(await read_all(engine, started.run.id)) != ""
+        clock.advance(2)
+        await engine._upkeep.sweep()
         assert await world.store.events(OWNER, started.run.id, after=0, limit=1) != []
         second.close()
+        await engine._upkeep.sweep()
         await gone(world, engine, started.run.id)
         assert (await engine.run(OWNER, started.run.id)).metadata == {}
 
 
-async def test_unstored_run_without_readers_goes_at_its_end(world: World) -> None:
-    """A run that nobody reads is deleted when it ends."""
-    held = Held()
-    async with world.running(held) as engine:
-        started = await engine.start(OWNER, ask(store=False))
-        held.release.set()
-        await bounded(engine.live.wait_idle(5))
-        await gone(world, engine, started.run.id)
+async def test_unstored_runs_go_however_many_they_are(world: World) -> None:
+    """One sweep deletes all that are due, also those that nobody ever read."""
+    clock = ManualClock()
+    async with world.running(echo, clock=clock) as engine:
+        runs = [(await turn(engine, store=False)).id for _ in range(220)]
+        clock.advance(61)
+        await engine._upkeep.sweep()
+        assert await world.store.ended(stored=False, before=clock.now, limit=10) == []
+        await gone(world, engine, runs[0])
 
 
 async def test_unstored_run_goes_after_ten_minutes_although_it_is_read(world: World) -> None:

@@ -61,7 +61,6 @@ class LiveRuns:
         #: Agents' code that did not unwind when it was stopped.
         self.disowned: set[asyncio.Task[None]] = set()
         self.is_closing = False
-        self.on_ended: Callable[[Recording], None] = lambda recording: None
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """A task that is kept until it ends; a failure is logged."""
@@ -281,7 +280,6 @@ class LiveRuns:
             if recording.run.started_at is None:
                 self._leave_queue(key)
             self._launch_followers(key)
-            self.on_ended(recording)
         self.forget_idle(recording)
 
     def _give_up(self, recording: Recording) -> None:

@@ -20,6 +20,8 @@ from runstone.storage.base import Store
 
 _log = logging.getLogger("runstone.engine")
 _MAX_ATTEMPTS = 3
+#: Runs that one look at the store brings for deletion.
+_PAGE = 200
 
 
 class Decide(Protocol):
@@ -50,7 +52,6 @@ class Upkeep:
         self._clock = clock
         self._decide = decide
         self._task: asyncio.Task[None] | None = None
-        live.on_ended = self.reader_closed
 
     def begin(self) -> None:
         """Sweep from time to time."""
@@ -152,21 +153,30 @@ class Upkeep:
                 _log.info("run %s: an approval was decided while it expired", run.id)
 
     async def _delete_unstored(self) -> None:
-        for run in await self._store.ended(stored=False, before=self._clock() - self._config.unstored_ttl, limit=100):
-            await self._delete_content(run)
+        """Delete what must not be stored: soon after the end, when nobody reads it any more, and in any case after a while.
+
+        Not at the end itself: a client whose connection broke just then comes back for the rest.
+        """
+        now = self._clock()
+        while True:
+            ended = await self._store.ended(stored=False, before=now - self._config.unstored_grace, limit=_PAGE)
+            due = [run for run in ended if self._is_due(run, now)]
+            await asyncio.gather(*(self._delete_content(run) for run in due))
+            if len(ended) < _PAGE or not due:
+                return
+
+    def _is_due(self, run: Run, now: float) -> bool:
+        recording = self._live.recordings.get((run.owner, run.id))
+        is_read = recording is not None and recording.readers > 0
+        return not is_read or (run.ended_at or 0.0) <= now - self._config.unstored_ttl
 
     async def _compact(self) -> None:
         for run in await self._store.ended(stored=True, before=self._clock() - self._config.events_ttl, limit=20):
             if (run.owner, run.id) in self._live.recordings:
                 continue
-            await self._store.save_run(msgspec.structs.replace(run, compacted=True))
+            # In this order: a crash in between leaves a run that the next sweep compacts again.
             await self._store.compact(run.owner, run.id)
-
-    def reader_closed(self, recording: Recording) -> None:
-        """A run's last reader may have left: what must not be stored goes now."""
-        run = recording.run
-        if not run.store and run.outcome is not None and recording.readers == 0 and not run.compacted:
-            self._live.spawn(self._delete_content(run), f"deleting run {run.id}")
+            await self._store.save_run(msgspec.structs.replace(run, compacted=True))
 
     async def _delete_content(self, run: Run) -> None:
         stripped = msgspec.structs.replace(run, compacted=True, settings=Settings(), metadata={}, legs=[])
