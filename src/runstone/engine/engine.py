@@ -188,7 +188,6 @@ class Engine:
 
     def _reader_closed(self, recording: Recording) -> None:
         self.live.forget_idle(recording)
-        self._upkeep.reader_closed(recording)
 
     async def stop(self, owner: str, run_id: str, *, reason: str | None = None) -> Run:
         """End the run as cancelled and return it with its outcome; on a run that has one, return it as it is.
