@@ -38,26 +38,25 @@ from tests.engine.test_approvals import Gatekeeper, decided
 KINDS = (Recording, Execution, EngineContext, Reader, LiveSession, RunState)
 
 
-def alive() -> dict[str, int]:
+def alive() -> Counter[str]:
     """How many objects of a run's life there are."""
-    counts = Counter(type(found) for found in gc.get_objects())
-    return {kind.__name__: counts[kind] for kind in KINDS if counts[kind]}
+    return Counter(type(found).__name__ for found in gc.get_objects() if type(found) in KINDS)
 
 
 @pytest.fixture
-def uncollected() -> Iterator[None]:
-    """Nothing is collected during the test: what is freed is freed because nobody holds it."""
+def before() -> Iterator[Counter[str]]:
+    """What earlier tests left. Nothing is collected during the test: what is freed is freed because nobody holds it."""
     gc.collect()
     gc.disable()
-    yield
+    yield alive()
     gc.enable()
 
 
-async def check_gone(engine: Engine) -> None:
+async def check_gone(engine: Engine, before: Counter[str]) -> None:
     """Nothing of the engine's runs is in memory, and only its upkeep is a task."""
     assert await engine.live.wait_idle(5)
     await settle(5)
-    assert alive() == {}
+    assert alive() - before == Counter()
     assert (engine.live.recordings, engine.live.executions, engine.live._followers) == ({}, {}, {})
     assert dict(engine.live._loading) == {}
     assert dict(engine.live.sessions._live) == {}
@@ -73,18 +72,16 @@ async def plain(messages: list[Any], context: Any) -> Any:
         call.result("r")
 
 
-@pytest.mark.usefixtures("uncollected")
-async def test_completed_runs(world: World) -> None:
+async def test_completed_runs(world: World, before: Counter[str]) -> None:
     """Runs that completed, with readers, are gone."""
     async with world.running(function(plain)) as engine:
         for n in range(10):
             await turn(engine, session_id=f"s{n % 3}")
         await engine.history(OWNER, "s1")
-        await check_gone(engine)
+        await check_gone(engine, before)
 
 
-@pytest.mark.usefixtures("uncollected")
-async def test_stopped_and_queued_runs(world: World) -> None:
+async def test_stopped_and_queued_runs(world: World, before: Counter[str]) -> None:
     """Runs that were stopped, running or queued, are gone."""
     async with world.running(Held()) as engine:
         for n in range(5):
@@ -93,24 +90,23 @@ async def test_stopped_and_queued_runs(world: World) -> None:
             third = await engine.start(OWNER, ask(session_id=f"s{n}", busy="queue"))
             for run in (second.run, first.run, third.run):
                 await bounded(engine.stop(OWNER, run.id))
-        await check_gone(engine)
+        await check_gone(engine, before)
 
 
-@pytest.mark.usefixtures("uncollected")
-async def test_waiting_and_decided_runs(world: World) -> None:
+async def test_waiting_and_decided_runs(world: World, before: Counter[str]) -> None:
     """Runs that wait are not in memory, and gone when they were decided."""
     async with world.running(Gatekeeper("a1")) as engine:
         run_ids = [(await engine.start(OWNER, ask())).run.id for _ in range(5)]
         for run_id in run_ids:
             await read_until(engine, run_id, RunPaused)
-        await check_gone(engine)
+        await check_gone(engine, before)
         for run_id in run_ids:
             await engine.decide(OWNER, run_id, decided("a1"))
             await ended(engine, run_id)
-        await check_gone(engine)
+        await check_gone(engine, before)
 
 
-async def test_failed_runs(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_runs(world: World, before: Counter[str], caplog: pytest.LogCaptureFixture) -> None:
     """Runs whose agents raised are gone after a collection: their exceptions hold the frames that raised them."""
 
     async def raising(request: RunRequest, context: RunContext) -> None:
@@ -118,16 +114,14 @@ async def test_failed_runs(world: World, caplog: pytest.LogCaptureFixture) -> No
 
     # What captures the log would hold the exceptions.
     caplog.set_level(logging.CRITICAL, logger="runstone.engine")
-    gc.collect()
     async with world.running(raising) as engine:
         for _ in range(5):
             await turn(engine)
         gc.collect()
-        await check_gone(engine)
+        await check_gone(engine, before)
 
 
-@pytest.mark.usefixtures("uncollected")
-async def test_session_readers(world: World) -> None:
+async def test_session_readers(world: World, before: Counter[str]) -> None:
     """Sessions that were followed are gone when their readers have closed."""
     async with world.running(function(plain)) as engine:
         await turn(engine, session_id="s")
@@ -141,4 +135,4 @@ async def test_session_readers(world: World) -> None:
         assert await bounded(reading) is None
         reader.close()
         del reader, reading
-        await check_gone(engine)
+        await check_gone(engine, before)
