@@ -36,7 +36,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _pin() -> None:
+def pin_to_server_core() -> None:
+    """Run this process where the servers run."""
     os.sched_setaffinity(0, SERVER_CORES)
 
 
@@ -92,7 +93,7 @@ def _running(
         command,
         cwd=ROOT,
         env=os.environ | {name: str(value) for name, value in environment.items()},
-        preexec_fn=_pin,
+        preexec_fn=pin_to_server_core,
         stdout=subprocess.DEVNULL,
     )
     try:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.load import Load, request, rss_bytes, run_load
-from benchmarks.servers import LOAD_CORES, ROOT, Server, baseline, runstone
+from benchmarks.servers import LOAD_CORES, ROOT, Server, baseline, pin_to_server_core, runstone
 
 CHAT = "/v1/chat/completions"
 
@@ -37,18 +39,18 @@ class Row:
         return None if self.at_least is None else self.figure >= self.at_least
 
 
-def chat_body(words: int | None = None) -> Callable[[int], bytes]:
+def chat_body(words: int | None = None, *, store: bool = False) -> Callable[[int], bytes]:
     """A streamed Chat request; the same for all, each a conversation of its own."""
     content = "hi" if words is None else f"hi {words}"
-    body = json.dumps({"model": "words", "stream": True, "messages": [{"role": "user", "content": content}]}).encode()
+    asked = {"model": "words", "stream": True, "store": store, "messages": [{"role": "user", "content": content}]}
+    body = json.dumps(asked).encode()
     return lambda n: body
 
 
-def _load(server: Server, *, clients: int, requests: int, words: int | None = None) -> Load:
+def _load(server: Server, *, clients: int, requests: int, words: int | None = None, store: bool = False) -> Load:
     os.sched_setaffinity(0, LOAD_CORES)
-    return asyncio.run(
-        run_load(server.port, server.pid, body=chat_body(words), path=CHAT, clients=clients, requests=requests)
-    )
+    body = chat_body(words, store=store)
+    return asyncio.run(run_load(server.port, server.pid, body=body, path=CHAT, clients=clients, requests=requests))
 
 
 def stream() -> list[Row]:
@@ -111,7 +113,7 @@ def length() -> list[Row]:
             Row(what="100,000 : 1,000 words, CPU per token", figure=rows[-1].figure / first, unit="x", at_most=1.3)
         )
         for runs in (1_000, 10_000):
-            _load(server, clients=16, requests=runs - runs // 10, words=5)
+            _load(server, clients=16, requests=runs - runs // 10, words=5, store=True)
             load = _load(server, clients=2, requests=100, words=1_000)
             rows.append(Row(what=f"CPU per token, about {runs:,} runs stored", figure=load.cpu_us_per_frame, unit="us"))
         rows.append(
@@ -163,10 +165,21 @@ def startup() -> list[Row]:
     ]
 
 
+def _pinned(program: str) -> str:
+    """What a Python program prints that runs where the servers run."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        preexec_fn=pin_to_server_core,
+    )
+    return done.stdout
+
+
 def _installed_bytes() -> int:
     """The size of a fresh environment with Runstone's core in it, less what an empty one has."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder)
         subprocess.run(
@@ -177,9 +190,7 @@ def _installed_bytes() -> int:
 
 def langgraph() -> list[Row]:
     """What a LangGraph agent costs a token by itself, and served."""
-    from benchmarks import graphs
-
-    alone = graphs.cost_alone(tokens=2_000, runs=10)
+    alone = float(_pinned("from benchmarks import graphs; print(graphs.cost_alone(runs=10))"))
     with runstone("benchmarks.graphs:graph", settings=[], N=2000) as server:
         load = _load(server, clients=4, requests=16)
     return [
@@ -189,10 +200,75 @@ def langgraph() -> list[Row]:
     ]
 
 
+def readers() -> list[Row]:
+    """16 readers of one run of 1,000 words a second, four of them stalled, joining at random moments; `READERS_SECONDS` long."""
+    seconds = int(os.environ.get("READERS_SECONDS", "60"))
+    words = seconds * 1_000
+    with runstone(N=words, PACE=0.001) as server:
+        return asyncio.run(_readers(server, words))
+
+
+async def _readers(server: Server, words: int) -> list[Row]:
+    chooser = random.Random(1)
+    body = json.dumps(
+        {
+            "model": "words",
+            "stream": True,
+            "store": True,
+            "messages": [{"role": "user", "content": "hi"}],
+            "run_id": "shared",
+        }
+    ).encode()
+    begun = time.perf_counter()
+    first = asyncio.create_task(request(server.port, body, path=CHAT, marker=b"\ndata:"))
+    await asyncio.sleep(2.0)
+    memory = rss_bytes(server.pid)
+    stalled = [await _stalled(server) for _ in range(4)]
+
+    async def join() -> list[int]:
+        await asyncio.sleep(chooser.uniform(0, words / 1_000 * 0.9))
+        return await _seen_ids(server)
+
+    seen = await asyncio.gather(*(join() for _ in range(11)))
+    whole = await first
+    wall = time.perf_counter() - begun
+    grown = rss_bytes(server.pid) - memory
+    for writer in stalled:
+        writer.close()
+    assert whole.frames >= words, "the first reader missed something"
+    for ids in seen:
+        assert ids == sorted(set(ids)), "a reader got an event twice, or out of order"
+        assert len(ids) >= words, "a reader missed something"
+    return [
+        Row(what=f"16 readers, {words:,} words: memory grown", figure=grown / 2**20, unit="MB", at_most=20),
+        Row(what="16 readers: wall time : alone", figure=wall / (words / 1_000), unit="x", at_most=1.3),
+    ]
+
+
+async def _stalled(server: Server) -> asyncio.StreamWriter:
+    """A reader that asks and then reads nothing."""
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+    writer.write(f"GET {CHAT}/shared?stream=true HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    return writer
+
+
+async def _seen_ids(server: Server) -> list[int]:
+    """The ids of all frames of the run, read from its beginning to its end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 20)
+    head = f"GET {CHAT}/shared?stream=true HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: close\r\n\r\n"
+    writer.write(head.encode())
+    ids: list[int] = []
+    while line := await reader.readline():
+        if line.startswith(b"id: ") and b"." not in line:
+            ids.append(int(line[4:]))
+    writer.close()
+    return ids
+
+
 def database() -> list[Row]:
     """Bytes on disk per token."""
     with runstone(N=2000) as server:
-        _load(server, clients=8, requests=50)
+        _load(server, clients=8, requests=50, store=True)
         assert server.database is not None
         with sqlite3.connect(server.database) as db:
             pages, size = db.execute("PRAGMA page_count").fetchone()[0], db.execute("PRAGMA page_size").fetchone()[0]
@@ -207,4 +283,5 @@ SUITES: dict[str, Callable[[], list[Row]]] = {
     "startup": startup,
     "langgraph": langgraph,
     "database": database,
+    "readers": readers,
 }
