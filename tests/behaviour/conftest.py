@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.behaviour.control import Control
 from tests.behaviour.site import Site
 
 
@@ -23,6 +24,24 @@ async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def memory(tmp_path: Path) -> AsyncIterator[Site]:
     """A server in memory only, for what does not depend on the store."""
     site = Site("memory", tmp_path)
+    await site.open()
+    yield site
+    await site.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def control(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Control]:
+    """A server with an agent that can everything, on a database of each kind."""
+    site = Control(request.param, tmp_path)
+    await site.open()
+    yield site
+    await site.close()
+
+
+@pytest.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Control]:
+    """The same in memory only, for what does not depend on the store."""
+    site = Control("memory", tmp_path)
     await site.open()
     yield site
     await site.close()

@@ -7,8 +7,9 @@ from typing import get_args
 
 from runstone.protocols.chat import request as chat
 from runstone.protocols.responses.body import DEFAULTS
-from runstone.server.contract import LABELS, OPERATIONS, Label
+from runstone.server.contract import OPERATIONS
 from runstone.server.openapi import document
+from runstone.server.operations import LABELS, Label
 from runstone.server.reference import page
 
 DOCS = Path(__file__).parents[2] / "docs"

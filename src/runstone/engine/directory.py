@@ -139,6 +139,24 @@ class Directory:
             await self._store.save_session(session)
         return session
 
+    async def change(self, owner: str, session_id: str, change: Callable[[Session], Session]) -> Session:
+        """The session after `change`, which gets it as it is and may give it another title, other metadata.
+
+        Raises:
+            NotFound, InvalidRequest, Conflict: see `create`.
+        """
+        live = self._live.sessions.get(owner, session_id)
+        async with live.lock:
+            before = await self.get(owner, session_id)
+            after = change(before)
+            if after.title is not None and after.title != before.title:
+                await self._check_title(owner, after.title)
+            after = msgspec.structs.replace(
+                after, updated_at=self._clock(), hidden=after.hidden and after.title is None
+            )
+            await self._store.save_session(after)
+        return after
+
     async def delete(self, owner: str, session_id: str, *, stop: bool = False) -> None:
         """Delete the session with its runs and history. With `stop`, a run that is going on is stopped first.
 
@@ -254,5 +272,7 @@ class Directory:
 
 
 def _copied(row: HistoryRow, position: int, *, origin: Origin) -> HistoryRow:
-    item = msgspec.structs.replace(row.item, item_id=f"copy{position}")
+    # Runs count their steps for themselves; copies belong to no run.
+    step = f"{row.run_id}.{row.item.step}" if row.item.step is not None and row.run_id is not None else row.item.step
+    item = msgspec.structs.replace(row.item, item_id=f"copy{position}", step=step)
     return HistoryRow(position=position, ordinal=0, at=row.at, item=item, is_input=row.is_input, origin=origin)

@@ -14,14 +14,14 @@ from typing import Any
 from runstone.config import EngineConfig
 from runstone.core.commands import Start
 from runstone.core.items import Item
-from runstone.core.runs import Decision, Run
+from runstone.core.runs import Decision, PendingApproval, Run
 from runstone.core.transcript import Page
 from runstone.engine.blobs import Blobs
 from runstone.engine.directory import Directory
 from runstone.engine.history import History
 from runstone.engine.ids import IdSource
 from runstone.engine.live import LiveRuns
-from runstone.engine.pauses import checked_decisions, continue_run, pause
+from runstone.engine.pauses import checked_decisions, continue_run, pause, pending_approval
 from runstone.engine.payloads import NoPayloads, Payloads
 from runstone.engine.reader import Reader
 from runstone.engine.recording import Recording
@@ -229,6 +229,22 @@ class Engine:
                 if not left:
                     await self.store.delete_session(owner, session.id)
                     live.positions = None
+
+    def begin_stop(self, owner: str, run_id: str, *, reason: str | None = None) -> None:
+        """`stop` for a caller that does not wait for the outcome."""
+        self.live.spawn(self.stop(owner, run_id, reason=reason), f"stop of run {run_id}")
+
+    def is_stopping(self, owner: str, run_id: str) -> bool:
+        """Whether somebody asked the run to end and it has no outcome yet."""
+        execution = self.live.executions.get((owner, run_id))
+        return execution is not None and execution.is_stopping
+
+    def pending(self, run: Run) -> list[PendingApproval]:
+        """The run's approvals that can be decided now, also while its agent goes on elsewhere."""
+        recording = self.live.recordings.get((run.owner, run.id))
+        if recording is None or recording.is_sealed:
+            return run.approvals
+        return [pending_approval(asked) for asked in recording.state.approvals.values()]
 
     def stopping(self, owner: str, run_id: str, *, reason: str | None = None) -> None:
         """Ask a run that is being driven, or waits for its turn, to end, without waiting for it."""

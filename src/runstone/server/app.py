@@ -28,8 +28,20 @@ from runstone.server.calls import Call, Shared
 from runstone.server.errors import HttpError, failed, response_of
 from runstone.server.hosts import HostPolicy
 from runstone.server.limits import Gone
-from runstone.server.routes import chat, conversations, docs, files, health, models, responses
-from runstone.server.routing import Route, Router, route_path_of
+from runstone.server.routes import (
+    capabilities,
+    chat,
+    conversations,
+    docs,
+    files,
+    health,
+    hermes_runs,
+    hermes_sessions,
+    hermes_turns,
+    models,
+    responses,
+)
+from runstone.server.routing import Match, Route, Router, route_path_of
 
 _log = logging.getLogger("runstone.server")
 Errors = Callable[[RunstoneError], ErrorBody]
@@ -45,6 +57,10 @@ def routes() -> list[Route]:
         *chat.ROUTES,
         *files.ROUTES,
         *models.ROUTES,
+        *hermes_sessions.ROUTES,
+        *hermes_turns.ROUTES,
+        *hermes_runs.ROUTES,
+        *capabilities.ROUTES,
         *docs.ROUTES,
     ]
 
@@ -130,11 +146,12 @@ class HttpApp:
             self._hosts.check(request.headers)
             if request.method == "OPTIONS" and (answer := self._hosts.preflight(request.headers)) is not None:
                 return answer
-            route, params, owner = self._admitted(request)
-            errors = route.errors
+            match = self._match(request)
+            errors = match.route.errors
+            owner = LOCAL_OWNER if match.route.is_public else self._keys.owner(request.scope["headers"])
             await self.open()
-            call = Call(self.shared, request, owner=owner, request_id=request_id, params=params)
-            return await route.handler(call)
+            call = Call(self.shared, request, owner=owner, request_id=request_id, params=match.params)
+            return await match.route.handler(call)
         except HttpError as e:
             return response_of(e.answer)
         except RunstoneError as e:
@@ -145,21 +162,18 @@ class HttpApp:
             _log.exception("request %s: %s %r failed", request_id, request.method, request.scope["path"])
             return response_of(failed().answer)
 
-    def _admitted(self, request: Request) -> tuple[Route, dict[str, str], str]:
-        """The route, what its path says, and for whom it is called.
+    def _match(self, request: Request) -> Match:
+        """The route of a request.
 
         Raises:
             HttpError: no such route; only callers with credentials hear of that.
             NotAllowed: no or wrong credentials.
         """
-        headers = request.scope["headers"]
         try:
-            match = self._router.match(request.method, route_path_of(request.scope))
+            return self._router.match(request.method, route_path_of(request.scope))
         except HttpError:
-            self._keys.owner(headers)
+            self._keys.owner(request.scope["headers"])
             raise
-        owner = LOCAL_OWNER if match.route.is_public else self._keys.owner(headers)
-        return match.route, match.params, owner
 
     def _refused(self, error: RunstoneError, request_id: str, errors: Errors) -> Response:
         answer = errors(error)

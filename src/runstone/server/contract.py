@@ -1,59 +1,12 @@
-"""What the HTTP surface promises, as a table: the source of OpenAPI, of /docs and of docs/reference/http.md.
-
-Every operation, field and event has one of four labels. `compatible`: as OpenAI documents it. `compatible-shaped`: OpenAI's
-shape, with values that mean something of ours. `extension`: ours, part of no official standard. `legacy`: accepted for old
-clients, not for new ones.
-"""
+"""What the HTTP surface promises, as a table: the source of OpenAPI, of /docs and of docs/reference/http.md."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
-
-Label = Literal["compatible", "compatible-shaped", "extension", "legacy"]
-LABELS: Final[dict[Label, str]] = {
-    "compatible": "as OpenAI documents it",
-    "compatible-shaped": "OpenAI's shape, with values that mean something of ours",
-    "extension": "ours, part of no official standard",
-    "legacy": "accepted for old clients, not for new ones",
-}
-
-
-class Field(msgspec.Struct, frozen=True):
-    """A field, a parameter or an event. `type` is a JSON type, or several with `|`; empty for an event."""
-
-    name: str
-    label: Label
-    type: str
-    text: str
-
-
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one path."""
-
-    method: str
-    path: str
-    label: Label
-    text: str
-    query: list[Field] = []
-    body: list[Field] = []
-    required: list[str] = []
-    form: bool = False
-    answer: list[Field] = []
-    events: list[Field] = []
-    is_public: bool = False
-
-
-def _fields(rows: str) -> list[Field]:
-    """Fields from lines of `name, name; label; type; text`, the label by one letter."""
-    labels: dict[str, Label] = {"c": "compatible", "s": "compatible-shaped", "x": "extension", "l": "legacy"}
-    found = []
-    for row in filter(None, rows.splitlines()):
-        names, label, type, text = (word.strip() for word in row.split(";", 3))
-        found += [Field(name, labels[label], type, text) for name in names.split(", ")]
-    return found
-
+from runstone.server.contract_hermes import OPERATIONS as HERMES
+from runstone.server.operations import fields_of as _fields
+from runstone.server.operations import operation as _op
 
 HEADERS: Final = _fields("""
 Authorization; c; string; `Bearer <key>`; needed when the server has keys
@@ -263,10 +216,6 @@ owned_by; s; string; runstone
 _STATUS: Final = _fields("status; x; string; ok, ready, draining or storage_unavailable")
 
 
-def _op(method: str, path: str, text: str, **more: object) -> Operation:
-    return Operation(method=method, path=path, text=text, **{"label": "compatible", **more})  # type: ignore[arg-type]
-
-
 _STREAM_QUERY: Final = _fields("""
 stream; c; boolean; answer with events
 starting_after; c; integer; sequence_number of the last event that the client has
@@ -364,4 +313,5 @@ OPERATIONS: Final = [
     _op("GET", "/readyz", "Starts are taken: 200, else 503", label="extension", answer=_STATUS, is_public=True),
     _op("GET", "/openapi.json", "This surface as OpenAPI 3.1", label="extension"),
     _op("GET", "/docs", "This surface as a page", label="extension"),
+    *HERMES,
 ]

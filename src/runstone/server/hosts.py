@@ -20,7 +20,9 @@ from runstone.server.errors import HttpError
 
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s*]+")
 _ANY: Final = "*"
-_EXPOSED: Final = b"runstone-run-id, x-request-id, retry-after, x-should-retry"
+_EXPOSED: Final = (
+    b"runstone-run-id, x-request-id, retry-after, x-should-retry, x-hermes-session-id, idempotency-replayed"
+)
 RawHeaders = list[tuple[bytes, bytes]]
 
 
@@ -83,7 +85,7 @@ class HostPolicy:
         if wanted is None or "origin" not in headers:
             return None
         response = Response(status_code=204)
-        response.headers["access-control-allow-methods"] = "GET, POST, DELETE"
+        response.headers["access-control-allow-methods"] = "GET, POST, PATCH, DELETE"
         response.headers["access-control-allow-headers"] = headers.get("access-control-request-headers", "")
         response.headers["access-control-max-age"] = "600"
         return response

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from runstone.server.contract import HEADERS, LABELS, OPERATIONS, Field, Operation
+from runstone.server.contract import HEADERS, OPERATIONS
+from runstone.server.operations import LABELS, Field, Operation
 
 _PLACE: Final = re.compile(r"\{([a-z_]+)\}")
 _ERROR: Final = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from runstone.server.contract import HEADERS, LABELS, OPERATIONS, Field, Operation
+from runstone.server.contract import HEADERS, OPERATIONS
+from runstone.server.operations import LABELS, Field, Operation
 
 _HEAD: Final = """# HTTP
 
@@ -25,7 +26,7 @@ docs/reference/http.md`.
   over `server.max_body_bytes` are 413, found out while they come in.
 - The name in `Host` has to be this machine's, `server.host` or one of `server.hosts`; else 403 `host_not_allowed`. An
   `Origin` has to be the server's own or one of `server.origins`; else 403 `origin_not_allowed`.
-- With keys, every route but `/healthz` and `/readyz` needs one; without or with a wrong one it is 401, also where
+- With keys, every route but `/healthz`, `/readyz` and Hermes' `/health`, `/v1/health` needs one; without or with a wrong one it is 401, also where
   there is no route.
 - An id of another user is answered like one that nobody has: 404.
 - Every answer has `x-request-id`. Errors are `{{"error": {{"message", "type", "param", "code"}}}}`.

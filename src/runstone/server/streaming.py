@@ -55,7 +55,7 @@ async def listening(receive: Receive, gone: Callable[[], None]) -> AsyncIterator
 
 
 class EventStream(Response):
-    """The response. It owns the reader and closes it, whatever happens."""
+    """The response. It owns the reader and closes it, whatever happens. `before` and `after` stand around all frames."""
 
     media_type = MEDIA_TYPE
 
@@ -69,6 +69,8 @@ class EventStream(Response):
         headers: Mapping[str, str] | None = None,
         prepare: Prepare | None = None,
         on_gone: Callable[[], None] | None = None,
+        before: bytes = b"",
+        after: bytes = b"",
     ) -> None:
         self.status_code = 200
         self.background = None
@@ -82,6 +84,8 @@ class EventStream(Response):
         self._ping_after = ping_after
         self._prepare = prepare
         self._on_gone = on_gone
+        self._before = before
+        self._after = after
         self._left: list[bytes] = []
         self._is_gone = False
         self._is_due = False
@@ -176,7 +180,7 @@ class EventStream(Response):
 
     async def _pump(self, send: Send) -> None:
         reader, encoder, loop = self._reader, self._encoder, asyncio.get_running_loop()
-        parts, self._left = self._left, []
+        parts, self._left = [self._before, *self._left] if self._before else self._left, []
         while not (encoder.is_over or self._is_gone):
             if parts:
                 await send({"type": "http.response.body", "body": b"".join(parts), "more_body": True})
@@ -203,7 +207,7 @@ class EventStream(Response):
                 parts = await self._sent_in_slices(send, events)
         if self._is_gone:
             return
-        parts += [to_bytes(frame) for frame in encoder.end()]
+        parts += [*(to_bytes(frame) for frame in encoder.end()), self._after]
         await send({"type": "http.response.body", "body": b"".join(parts), "more_body": False})
 
     async def _sent_in_slices(self, send: Send, events: list[Event]) -> list[bytes]:

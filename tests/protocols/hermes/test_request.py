@@ -33,6 +33,7 @@ from runstone.protocols.hermes.sessions import (
     SessionsQuery,
     fork_from_body,
     forked_title,
+    is_hidden,
     messages_query,
     patch_from_body,
     patched,
@@ -427,7 +428,7 @@ def test_a_patch_changes_what_it_names() -> None:
     after = patched(before, patch_from_body({"title": None, "pinned": True, "end_reason": "user_exit"}), now=9.0)
     own = {"hermes_pinned": "true", "hermes_end_reason": "user_exit", "hermes_ended_at": "9.0"}
     assert (after.title, after.hidden, after.metadata) == (None, False, {"k": "v", **own})
-    assert patched(before, patch_from_body({"hidden": True}), now=9.0).hidden
+    assert is_hidden(patched(before, patch_from_body({"hidden": True}), now=9.0))
 
 
 @pytest.mark.parametrize(

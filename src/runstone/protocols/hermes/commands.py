@@ -5,13 +5,17 @@ Source: the Hermes agent API server, as measured; regenerate is ours.
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from collections.abc import Mapping
+from typing import Any, Final, get_args
 
 import msgspec
 
 from runstone.core.commands import Start
-from runstone.core.items import Item
-from runstone.core.runs import Decision, DecisionWord, PendingApproval
+from runstone.core.content import TextPart
+from runstone.core.ids import checked_run_id, checked_session_id
+from runstone.core.items import Item, ToolResult
+from runstone.core.runs import Decision, DecisionWord, PendingApproval, RunStatus
 from runstone.errors import AlreadyDecided, InvalidRequest
 from runstone.protocols.hermes.request import (
     first_of,
@@ -22,6 +26,7 @@ from runstone.protocols.hermes.request import (
     parts_of,
     start_of,
     user_message,
+    wrong_type,
 )
 
 
@@ -77,6 +82,75 @@ def regenerate_from_body(body: object, run_id: str) -> RegenerateRequest:
     start = start_of(fields, items, {"route": "regenerate", "regenerates": run_id}, instructions="system_message")
     return RegenerateRequest(start=start, accepted_only=True if accepted is None else accepted)
 
+
+def tool_outputs_from_body(body: object, run_id: str) -> Start:
+    """What `/v1/runs/{id}/tool_outputs` asks for: what the client's tools gave. Ours.
+
+    `tool_outputs` is an array of `{tool_call_id, output}`, `error: true` beside the reason of one that failed. They answer the
+    approvals that a waiting run asked for them with, or go on after a run that ended with calls for the client.
+
+    Raises:
+        InvalidRequest: there are none, or one is malformed.
+    """
+    fields = need_body(body)
+    key, outputs = first_of(fields, "tool_outputs", "outputs")
+    if not isinstance(outputs, list) or not outputs:
+        raise InvalidRequest(f"{key!r} must be a non-empty array.", param=key, code="missing_tool_outputs")
+    items = [_tool_result(output, f"{key}[{n}]", n) for n, output in enumerate(outputs, 1)]
+    start = start_of(fields, items, {"route": "tool_outputs", "continues": run_id})
+    return msgspec.structs.replace(start, continues=run_id)
+
+
+def _tool_result(output: object, at: str, number: int) -> Item:
+    match output:
+        case {"tool_call_id": str(call_id), "output": value} if call_id:
+            fields = need_body(output)
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            return ToolResult(
+                item_id=f"in{number}",
+                call_id=call_id,
+                output=[TextPart(text=text)],
+                is_error=bool(opt_bool(fields, "error")),
+                executor="client",
+            )
+        case _:
+            raise InvalidRequest(
+                f"{at} must have 'tool_call_id' and 'output' fields", param=at, code="invalid_tool_output"
+            )
+
+
+class RunsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list, newest first; `before` is the run at the end of the page before. Ours."""
+
+    limit: int = 50
+    session_id: str | None = None
+    statuses: list[RunStatus] | None = None
+    before: str | None = None
+
+
+def runs_query(query_params: Mapping[str, str]) -> RunsQuery:
+    """The query of `GET /v1/runs`; `status` may be several, by commas.
+
+    Raises:
+        InvalidRequest: a word is no status, an id is none, or `limit` is not from 1 to 200.
+    """
+    limit, session_id, before = (query_params.get(key) for key in ("limit", "session_id", "before"))
+    if limit is not None and (re.fullmatch("[0-9]{1,3}", limit) is None or not 1 <= int(limit) <= 200):
+        raise wrong_type(limit, "limit", "1 to 200")
+    words = query_params["status"].split(",") if "status" in query_params else None
+    if words is not None and not set(words) <= _STATUSES.keys():
+        raise wrong_type(query_params["status"], "status", f"some of {', '.join(_STATUSES)}")
+    return RunsQuery(
+        limit=50 if limit is None else int(limit),
+        session_id=None if session_id is None else checked_session_id(session_id),
+        statuses=None if words is None else [_STATUSES[word] for word in words],
+        before=None if before is None else checked_run_id(before, param="before"),
+    )
+
+
+_STATUSES: Final[dict[str, RunStatus]] = {
+    "waiting_for_approval" if status == "waiting" else status: status for status in get_args(RunStatus)
+}
 
 # -- approvals
 

@@ -17,7 +17,7 @@ from runstone.core.content import DataPart, FilePart, ImagePart, Part, RefusalPa
 from runstone.core.items import ApprovalItem, FileItem, Item, Message, Reasoning, ToolCall, ToolResult
 from runstone.core.runs import Run, RunStatus, Session, SessionStatus, Usage
 from runstone.core.transcript import HistoryRow, Page
-from runstone.protocols.hermes.sessions import HIDDEN_PREFIX, MessagesQuery
+from runstone.protocols.hermes.sessions import MessagesQuery, shown_metadata
 from runstone.protocols.hermes.types import (
     ID_STEP,
     HistoryRun,
@@ -76,25 +76,27 @@ def messages_page(
 ) -> MessagesPage:
     """The rows that `query` asks for, of a page that holds `query.items` items of the session.
 
-    For `latest` the page has the newest items (or those before the cursor), for `oldest` the session's first ones, and then
-    `is_cut` says that newer ones exist. `head` is the newest run of the session's chain. `cursor` leads to older rows.
+    For `latest` the page has the newest items (or those before the cursor), for `oldest` the session's first ones (or those
+    from `start` on), and then `is_cut` says that newer ones exist. `head` is the newest run of the session's chain. `cursor`
+    leads to older rows, `newer` to newer ones. `active_run` stands on a page that ends with the newest row: what follows its
+    event follows the page.
     """
-    active = page.active
     rows = rows_of(page.rows, session.id, blobs=blobs)
-    is_oldest = query.order == "oldest"
-    if not is_oldest:
-        if page.has_more and len(rows) > 1:
-            # The page may begin in the middle of a step; its row comes whole with the page before.
-            del rows[0]
+    beyond: tuple[int, int] | None = None
+    if is_cut and len(rows) > 1:
+        # A page may begin or end in the middle of a step; the step's row comes whole with the page beside it.
+        beyond = place_of(rows.pop()["id"])
+    elif query.order == "latest" and page.has_more and len(rows) > 1:
+        del rows[0]
+    if not is_cut:
         rows += open_rows(page, session.id, blobs=blobs)
-        end = max(len(rows) - query.offset, 0)
-        shown = rows[max(end - query.limit, 0) : end]
-    else:
-        if is_cut and len(rows) > 1:
-            del rows[-1]
-        shown = rows[query.offset : query.offset + query.limit]
-    has_more = bool(shown) and (page.has_more or shown[0]["id"] != rows[0]["id"])
-    return {
+    first, end = _window(query, len(rows))
+    shown = rows[first:end]
+    if end < len(rows):
+        beyond = place_of(rows[end]["id"])
+    newer = query.before or (None if beyond is None else _cursor(beyond))
+    has_more = bool(shown) and (page.has_more or first > 0)
+    wire: MessagesPage = {
         "object": "list",
         "session_id": session.id,
         "data": shown,
@@ -104,17 +106,33 @@ def messages_page(
             "order": query.order,
             "returned": len(shown),
         },
-        "runs": [_run(run, page) for run in page.runs],
+        "runs": [_run(run, page if newer is None else None) for run in page.runs],
         "session": session_state(session, head),
-        "active_run": None if active is None else {"run_id": active.run_id, "event_id": str(active.seq)},
-        "cursor": "{}.{}".format(*place_of(shown[0]["id"])) if has_more else None,
+        "cursor": _cursor(place_of(shown[0]["id"])) if has_more else None,
         "has_more": has_more,
+        "newer": newer,
     }
+    if newer is None:
+        active = page.active
+        wire["active_run"] = None if active is None else {"run_id": active.run_id, "event_id": str(active.seq)}
+    return wire
+
+
+def _window(query: MessagesQuery, count: int) -> tuple[int, int]:
+    """Which of `count` rows the query asks for."""
+    if query.order == "oldest":
+        return min(query.offset, count), min(query.offset + query.limit, count)
+    end = max(count - query.offset, 0)
+    return max(end - query.limit, 0), end
+
+
+def _cursor(place: tuple[int, int]) -> str:
+    return "{}.{}".format(*place)
 
 
 def session_state(session: Session, head: Run | None) -> SessionState:
     """Id, title and status; the status is one of four words, ours is kept beside it."""
-    metadata = {key: value for key, value in session.metadata.items() if not key.startswith(HIDDEN_PREFIX)}
+    metadata = shown_metadata(session)
     metadata["backendStatus"] = "idle" if head is None else head.status
     return {"id": session.id, "status": session_status(head), "title": session.title, "metadata": metadata}
 
@@ -128,7 +146,7 @@ def session_status(head: Run | None) -> SessionStatus:
     return "error" if head.status in ("failed", "interrupted") else "idle"
 
 
-def _run(run: Run, page: Page) -> HistoryRun:
+def _run(run: Run, page: Page | None) -> HistoryRun:
     wire: HistoryRun = {"id": run.id, "status": run_word(run.status), "created_at": run.created_at}
     if run.ended_at is not None:
         wire["finished_at"] = run.ended_at
@@ -142,7 +160,7 @@ def _run(run: Run, page: Page) -> HistoryRun:
         wire["error"] = {"code": run.error.code, "message": run.error.message}
     if run.approvals:
         wire["approvals"] = [msgspec.to_builtins(approval) for approval in run.approvals]
-    if page.active is not None and page.active.run_id == run.id:
+    if page is not None and page.active is not None and page.active.run_id == run.id:
         wire["last_event_id"] = str(page.active.seq)
     return wire
 

@@ -16,7 +16,7 @@ from runstone.core.items import ApprovalItem, Message, ToolCall
 from runstone.core.runs import Run, Session
 from runstone.core.transcript import HistoryRow
 from runstone.protocols.hermes.history import last_answer, rows_of, run_word, session_state, text_to_show
-from runstone.protocols.hermes.sessions import own_field, source_of
+from runstone.protocols.hermes.sessions import is_hidden, own_field, source_of
 from runstone.protocols.hermes.types import ANY_AGENT, SESSION_HEADER, RunWire, SessionWire
 from runstone.protocols.hermes.vocabulary import approval_to_wire, choice_of, end_of_run
 
@@ -77,7 +77,7 @@ def session_object(session: Session, head: Run | None, facts: SessionFacts = Ses
         "pinned": own_field(session, "pinned") == "true",
         "archived": own_field(session, "archived") == "true",
         "unread": own_field(session, "unread") == "true",
-        "hidden": session.hidden,
+        "hidden": is_hidden(session),
         "is_internal_child": False,
         "has_system_prompt": own_field(session, "system_prompt") is not None,
         "has_model_config": own_field(session, "model") is not None,
@@ -179,6 +179,16 @@ def approval_item_to_wire(item: ApprovalItem) -> dict[str, Any]:
     }
     ours = {"choices": item.choices, "value": item.value, "reason": item.reason}
     return fields | {key: value for key, value in ours.items() if value is not None}
+
+
+def runs_page(runs: Iterable[Run], *, cursor: str | None) -> dict[str, Any]:
+    """A page of runs, newest first; `cursor` leads to the next one. Ours."""
+    return {
+        "object": "list",
+        "data": [run_object(run) for run in runs],
+        "has_more": cursor is not None,
+        "cursor": cursor,
+    }
 
 
 def alternatives(runs: Iterable[Run], *, current: str | None) -> dict[str, Any]:
@@ -323,6 +333,20 @@ def capabilities(can: Abilities, served: Served) -> dict[str, Any]:
         "server": "runstone",
         "reasons": reasons,
     }
+
+
+#: What every agent has by being driven by this server, whatever its framework.
+_OF_THE_SERVER: Final = ("start", "resume", "history", "subscribe", "regenerate")
+_OF_THE_AGENT: Final = ("stop", "steer", "approvals", "durable_approvals", "client_tools", "models")
+
+
+def abilities(can: Abilities) -> dict[str, dict[str, Any]]:
+    """Each capability of one agent: its level, and the reason where one is given. Ours."""
+    own = {name: getattr(can, name) for name in _OF_THE_AGENT}
+    shown: dict[str, dict[str, Any]] = {name: {"level": "native"} for name in _OF_THE_SERVER}
+    for name, ability in own.items():
+        shown[name] = {"level": ability.level, **({"reason": ability.reason} if ability.reason else {})}
+    return shown
 
 
 def _offers(ability: Ability) -> bool:

@@ -23,15 +23,24 @@ from runstone.protocols.hermes.types import ANY_AGENT, SOURCE
 
 #: Keys of a session's metadata that are Hermes' own fields and are shown as those.
 HIDDEN_PREFIX: Final = "hermes_"
-_FLAGS: Final = ("pinned", "archived", "unread")
+_FLAGS: Final = ("pinned", "archived", "unread", "hidden")
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session to create; `id` and `title` are chosen by us when None. `metadata` holds Hermes' own fields too."""
+    """A session to create; `id` and `title` are chosen by us when None. `metadata` holds Hermes' own fields too.
+
+    `until`: of a fork, the id of the newest message that is copied; all are when it is None.
+    """
 
     id: str | None = None
     title: str | None = None
     metadata: Json = {}
+    until: int | None = None
+
+    @property
+    def model(self) -> str | None:
+        """The model or agent that it is created with."""
+        return self.metadata.get(f"{HIDDEN_PREFIX}model")
 
 
 def session_from_body(body: object) -> NewSession:
@@ -41,7 +50,7 @@ def session_from_body(body: object) -> NewSession:
         InvalidRequest: codes `invalid_session_id`, `invalid_title`, `invalid_system_prompt`.
     """
     fields = need_body({} if body is None else body)
-    metadata = opt_object(fields, "metadata")
+    metadata = _metadata(fields)
     own = {
         "source": opt_str(fields, "source"),
         "model": opt_str(fields, "model"),
@@ -52,13 +61,16 @@ def session_from_body(body: object) -> NewSession:
 
 
 def fork_from_body(body: object) -> NewSession:
-    """What `/api/sessions/{id}/fork` asks for; the body may be empty.
+    """What `/api/sessions/{id}/fork` asks for; the body may be empty. `message_id` (ours) is the newest that is copied.
 
     Raises:
-        InvalidRequest: codes `invalid_session_id`, `invalid_title`.
+        InvalidRequest: codes `invalid_session_id`, `invalid_title`; `message_id` is no id of a message.
     """
     fields = need_body({} if body is None else body)
-    return NewSession(id=_new_id(fields), title=_title(fields))
+    _, until = first_of(fields, "message_id")
+    if until is not None and (not isinstance(until, int) or isinstance(until, bool) or until < 0):
+        raise wrong_type(until, "message_id", "the id of a message")
+    return NewSession(id=_new_id(fields), title=_title(fields), until=until)
 
 
 def _new_id(fields: Json) -> str | None:
@@ -101,19 +113,19 @@ class SessionPatch(msgspec.Struct, frozen=True, kw_only=True):
 
     has_title: bool = False
     title: str | None = None
-    hidden: bool | None = None
+    metadata: Json | None = None
     flags: dict[str, bool] = {}
     end_reason: str | None = None
 
 
 def patch_from_body(body: object) -> SessionPatch:
-    """What `PATCH /api/sessions/{id}` asks for.
+    """What `PATCH /api/sessions/{id}` asks for; `metadata` (ours) replaces all but Hermes' own fields.
 
     Raises:
         InvalidRequest: codes `unsupported_session_field`, `invalid_title`, `invalid_session_field`.
     """
     fields = need_body(body)
-    unknown = sorted(set(fields) - {"title", "end_reason", "hidden", *_FLAGS})
+    unknown = sorted(set(fields) - {"title", "end_reason", "metadata", *_FLAGS})
     if unknown:
         raise InvalidRequest(
             f"Unsupported session fields: {', '.join(unknown)[:200]}",
@@ -125,7 +137,7 @@ def patch_from_body(body: object) -> SessionPatch:
     return SessionPatch(
         has_title="title" in fields,
         title=_title(fields),
-        hidden=opt_bool(fields, "hidden", code=code),
+        metadata=_metadata(fields) if "metadata" in fields else None,
         flags={key: value for key, value in flags.items() if value is not None},
         end_reason=opt_str(fields, "end_reason", code=code),
     )
@@ -139,9 +151,38 @@ def patched(session: Session, patch: SessionPatch, *, now: float) -> Session:
     return msgspec.structs.replace(
         session,
         title=patch.title if patch.has_title else session.title,
-        hidden=session.hidden if patch.hidden is None else patch.hidden,
-        metadata={**session.metadata, **{f"{HIDDEN_PREFIX}{key}": value for key, value in own.items()}},
+        metadata={
+            **(session.metadata if patch.metadata is None else with_metadata(session, patch.metadata)),
+            **{f"{HIDDEN_PREFIX}{key}": value for key, value in own.items()},
+        },
     )
+
+
+def _metadata(fields: Json) -> Json:
+    metadata = opt_object(fields, "metadata")
+    if any(key.startswith(HIDDEN_PREFIX) for key in metadata):
+        raise InvalidRequest(
+            f"Keys that begin with {HIDDEN_PREFIX!r} are for the server to set.",
+            param="metadata",
+            code="invalid_session_field",
+        )
+    return metadata
+
+
+def shown_metadata(session: Session) -> Json:
+    """The session's metadata without Hermes' own fields: what other surfaces show of it."""
+    return {key: value for key, value in session.metadata.items() if not key.startswith(HIDDEN_PREFIX)}
+
+
+def with_metadata(session: Session, metadata: Json) -> Json:
+    """What the session's metadata becomes when a client replaces what it is shown."""
+    own = {key: value for key, value in session.metadata.items() if key.startswith(HIDDEN_PREFIX)}
+    return {**metadata, **own}
+
+
+def is_hidden(session: Session) -> bool:
+    """Whether a client hid the session from lists."""
+    return session.hidden or own_field(session, "hidden") == "true"
 
 
 def own_field(session: Session, key: str) -> str | None:
@@ -173,10 +214,11 @@ Query = Mapping[str, str]
 
 
 class SessionsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list. `title` is matched exactly, hidden ones only with it."""
+    """Which sessions to list. `title` is matched exactly, hidden ones only with it; `search` (ours) anywhere in the title."""
 
     limit: int = 50
     offset: int = 0
+    search: str | None = None
     title: str | None = None
     source: str | None = None
     include_hidden: bool = False
@@ -189,10 +231,20 @@ def sessions_query(query_params: Query) -> SessionsQuery:
     return SessionsQuery(
         limit=50 if limit is None else min(limit, 200),
         offset=offset or 0,
+        search=query_params.get("search") or None,
         title=title,
         source=query_params.get("source") or None,
         include_hidden=title is not None and query_params.get("include_hidden", "") in ("1", "true"),
     )
+
+
+def matches(session: Session, query: SessionsQuery) -> bool:
+    """Whether the list has the session, `search` aside."""
+    if query.title is not None and session.title != query.title:
+        return False
+    if query.source is not None and source_of(session) != query.source:
+        return False
+    return query.include_hidden or not is_hidden(session)
 
 
 def _count(text: str | None) -> int | None:
@@ -200,12 +252,13 @@ def _count(text: str | None) -> int | None:
 
 
 class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages to give: the newest, the first, or (ours) those before the `cursor` of another page."""
+    """Which messages to give: the newest, the first, or (ours) those before another page's `cursor` or from its `newer` on."""
 
     limit: int = 500
     offset: int = 0
     order: Literal["latest", "oldest"] = "latest"
     before: str | None = None
+    start: tuple[int, int] | None = None
 
     @property
     def items(self) -> int:
@@ -222,6 +275,14 @@ def messages_query(query_params: Query) -> MessagesQuery:
     limit, offset = (_exact(query_params.get(key), key) for key in ("limit", "offset"))
     is_plain = limit is None and offset is None
     before = query_params.get("before") or None
+    start = _place(query_params.get("after") or None)
+    if start is not None and (before is not None or offset or query_params.get("order") == "latest"):
+        raise InvalidRequest(
+            "after goes with limit only, not with before, offset or order=latest",
+            param="after",
+            code="invalid_pagination",
+        )
+    is_plain = is_plain and start is None
     order = query_params.get("order") or ("latest" if is_plain or before is not None else "oldest")
     if order not in ("oldest", "latest"):
         raise InvalidRequest("order must be one of: oldest, latest", param="order", code="invalid_pagination")
@@ -234,7 +295,19 @@ def messages_query(query_params: Query) -> MessagesQuery:
         offset=offset or 0,
         order="oldest" if order == "oldest" else "latest",
         before=before,
+        start=start,
     )
+
+
+def _place(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,15})\.([0-9]{1,9})", text)
+    if match is None:
+        raise InvalidRequest(
+            f"'after' is {text[:80]!r}; expected the `newer` of a page", param="after", code="invalid_pagination"
+        )
+    return int(match[1]), int(match[2])
 
 
 def _exact(text: str | None, param: str) -> int | None:

@@ -117,9 +117,10 @@ class MessagesPage(TypedDict):
     pagination: Pagination
     runs: list[HistoryRun]
     session: SessionState
-    active_run: ActiveRunWire | None
+    active_run: NotRequired[ActiveRunWire | None]
     cursor: str | None
     has_more: bool
+    newer: str | None
 
 
 class SessionWire(TypedDict):

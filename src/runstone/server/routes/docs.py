@@ -8,9 +8,10 @@ from typing import Final
 from starlette.responses import Response
 
 from runstone.server.calls import Call
-from runstone.server.contract import HEADERS, LABELS, OPERATIONS, Field, Operation
+from runstone.server.contract import HEADERS, OPERATIONS
 from runstone.server.errors import JsonResponse
 from runstone.server.openapi import document
+from runstone.server.operations import LABELS, Field, Operation
 from runstone.server.routes.models import model_names
 from runstone.server.routing import Route, root_path_of
 
