@@ -180,8 +180,7 @@ class LiveRuns:
         """Let go of a recording that nobody reads, drives or waits for."""
         key = (recording.run.owner, recording.run.id)
         idle = recording.readers == 0 and key not in self.executions and recording.run.status != "queued"
-        settled = recording.broken is not None or recording.committed == recording.last_seq
-        if idle and settled:
+        if idle and recording.is_settled:
             self.forget(recording)
 
     def forget(self, recording: Recording) -> None:

@@ -284,6 +284,12 @@ class Recording:
         return self.state.ended is not None and self.committed == self._next_seq - 1
 
     @property
+    def is_settled(self) -> bool:
+        """Events and record are in the store, or never will be."""
+        is_pending = self._run_changed or self._in_flight is not None or self.committed < self._next_seq - 1
+        return self.broken is not None or not is_pending
+
+    @property
     def last_seq(self) -> int:
         """The newest number given, visible or not."""
         return self._next_seq - 1
