@@ -1,7 +1,7 @@
 """The agents that official clients talk to: one for each thing that a client has to understand.
 
-They answer by rule, so that a test knows what comes. `fails` and `counts` share a count, which only tells anything because all
-agents of a server live in one process.
+They answer by rule, so that a test knows what comes. Those that count share one count, as all agents of a server live in one
+process.
 """
 
 from __future__ import annotations
@@ -39,6 +39,14 @@ async def assistant(messages: Messages, context: AgentContext) -> AsyncIterator[
 async def plain(messages: Messages, context: AgentContext) -> str:
     """Answers from what was said before, all at once."""
     return _answer(messages, context)
+
+
+@runstone.agent(name="my-agent", client_tools=True, approvals=True)
+async def of_the_guide(messages: Messages, context: AgentContext) -> AsyncIterator[str]:
+    """Does what the guide to clients shows."""
+    said = assistant if "Delete" not in _text(messages[-1]) else approves
+    async for word in said(messages, context):
+        yield word
 
 
 def _answer(messages: Messages, context: AgentContext) -> str:
@@ -106,6 +114,13 @@ async def fails_at_once(messages: Messages) -> str:
     """Fails before its first word, in a way that nobody foresaw."""
     _calls[_text(messages[-1])] += 1
     raise ValueError("secret detail")
+
+
+@runstone.agent(name="again")
+async def again(messages: Messages) -> str:
+    """How often it was asked this, now included."""
+    _calls[_text(messages[-1])] += 1
+    return str(_calls[_text(messages[-1])])
 
 
 @runstone.agent(name="counts")
@@ -194,6 +209,7 @@ ALL: Final = (
     silent,
     fails,
     fails_at_once,
+    again,
     counts,
     thinks,
     tools,

@@ -83,10 +83,15 @@ def install_node_packages() -> None:
 
 def node_results(program: str, *arguments: str) -> dict[str, Any]:
     """What the scenarios of a program gave, by their names."""
-    done = _node(program, *arguments, timeout=_SCENARIOS)
-    assert done.returncode == 0, done.stderr[-2_000:]
-    results: dict[str, Any] = json.loads(done.stdout)
+    results: dict[str, Any] = json.loads(node_output(program, *arguments))
     return results
+
+
+def node_output(*arguments: str) -> str:
+    """What Node prints when it is called so, beside the installed packages."""
+    done = _node(*arguments, timeout=_SCENARIOS)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    return done.stdout
 
 
 def _node(*arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:

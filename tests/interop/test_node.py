@@ -5,7 +5,6 @@ A program runs all of its scenarios and prints what they gave; the tests below l
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import Any
 
@@ -18,17 +17,6 @@ from tests.interop.agents import REASONING
 pytestmark = pytest.mark.timeout(300)
 VERSIONS = {"newest": "", "previous": "-previous"}
 KINDS = ["responses", "chat", "compatible"]
-
-
-@pytest.fixture(scope="session")
-def node() -> None:
-    """The packages are there; without them a laptop skips, and CI fails."""
-    try:
-        serving.install_node_packages()
-    except serving.NodeMissing as e:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"the Node packages cannot be installed: {e}")
 
 
 @cache
