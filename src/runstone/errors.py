@@ -24,6 +24,12 @@ user's data. `code` is a stable word that callers may match on.
 
 from __future__ import annotations
 
+from typing import Final
+
+#: Names of the limits whose breach has a status of its own on a wire: 413 and 429.
+BODY_LIMIT: Final = "body_bytes"
+RATE_LIMIT: Final = "active_runs"
+
 
 class RunstoneError(Exception):
     """Base of all; `code` is a stable word, `message` is fit to be shown to the caller."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from runstone.core.commands import Start
@@ -16,6 +17,7 @@ from runstone.errors import (
     Conflict,
     IdempotencyConflict,
     InvalidRequest,
+    LimitExceeded,
     NotFound,
     RunActive,
     StorageUnavailable,
@@ -35,6 +37,7 @@ from tests.engine.support import (
     settle,
     speaking,
     text_in,
+    text_of,
     turn,
 )
 
@@ -454,3 +457,36 @@ async def test_caller_that_leaves_before_the_answer(world: World) -> None:
                 made += 1
         assert await world.store.unfinished() == []
     assert made >= 50
+
+
+async def test_full_server_refuses(world: World) -> None:
+    """With as many runs going on as `engine.max_runs` allows a start is refused; when one has ended there is room again."""
+    held = Held()
+    async with world.running(held, max_runs=1) as engine:
+        first = await engine.start(OWNER, ask())
+        with pytest.raises(LimitExceeded) as refused:
+            await engine.start(OWNER, ask())
+        assert (refused.value.code, refused.value.value) == ("too_many_runs", 1)
+        held.release.set()
+        await ended(engine, first.run.id)
+        await bounded(engine.live.wait_idle(5))
+        await ended(engine, (await engine.start(OWNER, ask())).run.id)
+
+
+async def test_turn_without_an_answer_is_asked_again(world: World) -> None:
+    """A client that leaves out a turn which failed repeats the history as it is: no branch has to be asked for."""
+
+    async def fails_once(request: RunRequest, context: RunContext) -> None:
+        if text_of(request.input) == "fail":
+            raise ValueError
+        await echo(request, context)
+
+    async with world.running(fails_once) as engine:
+        first = await turn(engine, "one", session_id="s")
+        answer = text_in(await read_all(engine, first.id))
+        await turn(engine, "fail", session_id="s")
+        said = [user_message("in1", "one"), Message(item_id="in2", role="assistant", parts=[TextPart(text=answer)])]
+        start = ask("again", session_id="s", reuses_history=True)
+        start = msgspec.structs.replace(start, input=[*said, user_message("in3", "again")])
+        started = await engine.start(OWNER, start)
+        assert (await ended(engine, started.run.id)).outcome == "completed"

@@ -22,5 +22,9 @@ class Soon:
 
     def _run(self) -> None:
         due, self._due = self._due, []
+        loop = asyncio.get_running_loop()
         for call in due:
-            call()
+            try:
+                call()
+            except Exception as e:  # one that fails must not keep the others from their turn
+                loop.call_exception_handler({"message": "a call at the end of the round failed", "exception": e})

@@ -32,7 +32,16 @@ from runstone.engine.scrub import storable
 from runstone.engine.sessions import LiveSession, Positions
 from runstone.engine.steering import check_steerable
 from runstone.engine.titles import title_of
-from runstone.errors import AlreadyDecided, Conflict, InvalidRequest, NotFound, RunActive, StorageUnavailable
+from runstone.errors import (
+    RATE_LIMIT,
+    AlreadyDecided,
+    Conflict,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    RunActive,
+    StorageUnavailable,
+)
 from runstone.runners.base import Runner
 from runstone.storage.base import Idempotency, NewRun, Store
 
@@ -127,6 +136,7 @@ class Starter:
             return there
         if self.is_draining:
             raise StorageUnavailable("The server is shutting down.", code="draining")
+        self._check_room()
         parent = await self._parent(owner, start)
         session_id = parent.session_id if parent else start.session_id or self._ids.new("ses")
         candidate = Candidate(
@@ -147,6 +157,18 @@ class Starter:
             if isinstance(admitted, Started):
                 return admitted
 
+    def _check_room(self) -> None:
+        """See that the server may take one more run.
+
+        Raises:
+            LimitExceeded: it is full.
+        """
+        most = self._config.max_runs
+        if len(self._live.executions) >= most:
+            raise LimitExceeded(
+                f"{most} runs are going on; try again later.", limit=RATE_LIMIT, value=most, code="too_many_runs"
+            )
+
     async def regenerate(self, owner: str, old: Run, start: Start) -> Started:
         """See `Engine.regenerate`."""
         return await self._live.to_its_end(self._regenerate(owner, old, start))
@@ -159,6 +181,7 @@ class Starter:
             return there
         if self.is_draining:
             raise StorageUnavailable("The server is shutting down.", code="draining")
+        self._check_room()
         candidate = Candidate(
             owner=owner,
             start=start,
@@ -316,7 +339,9 @@ class Starter:
         known = spoken([row.item for row in rows])
         if not said or said == known[-len(said) :]:
             return head
-        if not c.start.replaces_history:
+        # A turn that got no answer is asked again: clients leave it out of what they repeat.
+        answered = known[:-1] if known and known[-1][0] == "user" else known
+        if not c.start.replaces_history and said != answered[-len(said) :]:
             raise Conflict(
                 "The messages before the last one differ from the session's history; `history: replace` makes a branch.",
                 code="history_mismatch",

@@ -10,11 +10,12 @@ from typing import Protocol
 import msgspec
 
 from runstone.config import EngineConfig
-from runstone.core.events import AttemptStarted
+from runstone.core.events import AttemptStarted, InputReceived
 from runstone.core.runs import Decision, Leg, Run, Settings
+from runstone.engine.execution import interruption
 from runstone.engine.live import LiveRuns
 from runstone.engine.recording import Recording
-from runstone.errors import AlreadyDecided, NotFound, StorageError
+from runstone.errors import AlreadyDecided, NotFound, StorageError, StorageUnavailable
 from runstone.runners.base import Runner
 from runstone.storage.base import Store
 
@@ -68,7 +69,19 @@ class Upkeep:
     async def recover(self) -> None:
         """Bring every run that an earlier process left into a documented state. Nothing else runs yet."""
         for run in await self._store.unfinished():
-            await self._recover(run)
+            try:
+                await self._recover(run)
+            except StorageUnavailable:
+                raise
+            except StorageError:
+                # One damaged log must not keep all the others from being served.
+                _log.exception("run %s cannot be read; it counts as interrupted", run.id)
+                ended = msgspec.structs.replace(
+                    run, status="interrupted", reason="storage", error=interruption("storage")
+                )
+                await self._store.save_run(
+                    msgspec.structs.replace(ended, ended_at=self._clock(), approvals=[], decided=[])
+                )
 
     async def _recover(self, run: Run) -> None:
         recording = await self._live.load(run.owner, run.id)
@@ -89,7 +102,7 @@ class Upkeep:
         elif run.attempt >= _MAX_ATTEMPTS:
             self._live.end(recording, "interrupted", reason="attempts_exhausted")
         else:
-            self._retry(recording)
+            await self._retry(recording)
         if recording.run.outcome is not None:
             await recording.flushed()
 
@@ -101,12 +114,17 @@ class Upkeep:
         else:
             await self._live.launch_after(recording, ahead)
 
-    def _retry(self, recording: Recording) -> None:
+    async def _retry(self, recording: Recording) -> None:
         run = recording.run
+        rows = await self._store.run_rows(run.owner, run.id)
+        steered = [row.item for row in rows if row.is_input and row.seq > 1]
         # A leg of its own: what streamed the old attempt ends there, and nothing may follow what counts no longer.
         leg = Leg(first_seq=recording.last_seq + 1, created_at=recording.now(), echo=run.legs[-1].echo)
         recording.update(attempt=run.attempt + 1, status="running", approvals=[], decided=[], legs=[*run.legs, leg])
         recording.emit(AttemptStarted(attempt=run.attempt + 1, reason="worker_lost", discard_after_seq=1))
+        if steered:
+            # What the user said meanwhile is not the agent's to lose: the new attempt is told again.
+            recording.emit(InputReceived(input_id=f"again{run.attempt + 1}", content=steered))
         self._live.launch(recording)
 
     # -- sweeping

@@ -21,6 +21,8 @@ from runstone.core.content import DataPart, FilePart, ImagePart, Part, RefusalPa
 from runstone.core.items import FileItem, Item, Message, ToolResult
 from runstone.core.runs import BusyPolicy, DisconnectPolicy, Usage
 from runstone.errors import (
+    BODY_LIMIT,
+    RATE_LIMIT,
     Conflict,
     CursorExpired,
     CursorUnknown,
@@ -535,7 +537,6 @@ REASON_OF_FINISH: Final = {
 
 _FIXED: Final = "The server had an error while processing the request."
 #: Name of the limit on a request's body; going over it is 413, over any other 400.
-BODY_LIMIT: Final = "body_bytes"
 _NO_RETRY: Final = {"x-should-retry": "false"}
 
 
@@ -569,6 +570,9 @@ def error_body(error: RunstoneError) -> ErrorBody:
             return _answer(400, message, code=error.code, run_id=error.run_id)
         case CursorUnknown() | CursorExpired():
             return _answer(400, message, code=error.code)
+        case LimitExceeded(limit=limit) if limit == RATE_LIMIT:
+            busy = error_object(message, type="rate_limit_error", code=error.code)
+            return ErrorBody(status=429, body={"error": busy}, headers={"retry-after": "1"})
         case LimitExceeded():
             return _answer(413 if error.limit == BODY_LIMIT else 400, message, code=error.code)
         case Unsupported():

@@ -14,8 +14,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from runstone.errors import InvalidRequest, LimitExceeded
-from runstone.protocols.openai import BODY_LIMIT
+from runstone.errors import BODY_LIMIT, InvalidRequest, LimitExceeded
 from runstone.server.errors import HttpError
 
 _JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.!#$&^_-]+\+)?json", re.IGNORECASE)
