@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
+
+from starlette.types import ASGIApp, Message
 
 from runstone.runners.agent_context import AgentContext
 from runstone.runners.function import agent
@@ -41,9 +44,9 @@ class Hermes(Client):
         assert answer.status == 201, answer.body
         return dict(answer.json["session"])
 
-    async def patch(self, target: str, json: Any) -> Answer:
+    async def patch(self, target: str, body: Any) -> Answer:
         """PATCH."""
-        return await self.ask("PATCH", target, json=json)
+        return await self.ask("PATCH", target, json=body)
 
     async def say(self, text: str, session: str = "s", **fields: Any) -> Answer:
         """A turn as a body."""
@@ -62,6 +65,13 @@ class Hermes(Client):
         assert answer.status == 202, answer.body
         return dict(answer.json)
 
+    async def socket(self, target: str, *, headers: Any = (), subprotocols: Any = (), key: str | None = None) -> Socket:
+        """A WebSocket, opened or refused."""
+        sent = [("host", "localhost"), *headers]
+        if key is not None:
+            sent.append(("authorization", f"Bearer {key}"))
+        return await Socket(self._app, target, sent, list(subprotocols)).opened()
+
     async def run(self, run_id: str) -> dict[str, Any]:
         """The run as it is now."""
         return dict((await self.get(f"/v1/runs/{run_id}")).json)
@@ -77,6 +87,92 @@ class Hermes(Client):
     async def history(self, session: str = "s", query: str = "") -> dict[str, Any]:
         """A page of messages."""
         return dict((await self.get(f"/api/sessions/{session}/messages{query}")).json)
+
+
+class Socket:
+    """A WebSocket that is open, or was refused: then `status` and `body` say how."""
+
+    def __init__(self, app: ASGIApp, target: str, headers: list[tuple[str, str]], subprotocols: list[str]) -> None:
+        path, _, query = target.partition("?")
+        self._scope = {
+            "type": "websocket",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "scheme": "ws",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
+            "subprotocols": subprotocols,
+            "client": ("127.0.0.1", 50000),
+            "server": ("127.0.0.1", 8080),
+            "extensions": {"websocket.http.response": {}},
+        }
+        self._to_app: asyncio.Queue[Message] = asyncio.Queue()
+        self._to_us: asyncio.Queue[Message] = asyncio.Queue()
+        self._to_app.put_nowait({"type": "websocket.connect"})
+        self.accepted: Message | None = None
+        self.status = 101
+        self.body = b""
+        self.closed: int | None = None
+        self.task = asyncio.create_task(self._run(app))
+
+    async def _run(self, app: ASGIApp) -> None:
+        try:
+            await app(self._scope, self._to_app.get, self._send)
+        finally:
+            self._to_us.put_nowait({"type": "over"})
+
+    async def _send(self, message: Message) -> None:
+        self._to_us.put_nowait(message)
+        await asyncio.sleep(0)
+
+    async def _next(self) -> Message:
+        return await asyncio.wait_for(self._to_us.get(), PATIENCE)
+
+    async def opened(self) -> Socket:
+        """When it is accepted or refused."""
+        message = await self._next()
+        if message["type"] == "websocket.accept":
+            self.accepted = message
+            return self
+        assert message["type"] == "websocket.http.response.start", message
+        self.status = message["status"]
+        self.body = (await self._next())["body"]
+        return self
+
+    @property
+    def code(self) -> Any:
+        """The code of a refusal."""
+        return json.loads(self.body)["error"]["code"]
+
+    async def message(self) -> dict[str, Any] | None:
+        """The next message; None when the server closed the socket."""
+        message = await self._next()
+        if message["type"] == "websocket.close":
+            self.closed = message["code"]
+            return None
+        assert message["type"] == "websocket.send", message
+        return dict(json.loads(message["text"]))
+
+    async def until(self, event: str) -> list[dict[str, Any]]:
+        """The messages up to the first of that event."""
+        found: list[dict[str, Any]] = []
+        while not found or found[-1].get("event") != event:
+            message = await self.message()
+            assert message is not None, f"closed before {event!r}: {found}"
+            found.append(message)
+        return found
+
+    def say(self, text: str) -> None:
+        """Send a message."""
+        self._to_app.put_nowait({"type": "websocket.receive", "text": text})
+
+    async def close(self) -> None:
+        """Leave, and wait until the application is done."""
+        self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await asyncio.wait_for(self.task, PATIENCE)
 
 
 def names(frames: list[Frame]) -> list[str]:

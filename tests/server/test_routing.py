@@ -9,7 +9,7 @@ from runstone.server.app import routes
 from runstone.server.calls import Call
 from runstone.server.contract import OPERATIONS
 from runstone.server.errors import HttpError
-from runstone.server.routing import Route, Router, route_path_of
+from runstone.server.routing import SOCKET, Route, Router, route_path_of
 
 
 async def handler(call: Call) -> Response:
@@ -74,7 +74,7 @@ def test_the_path_below_the_mount(root: str, path: str, below: str) -> None:
 def test_the_contract_has_every_route() -> None:
     """What is served and what is published are the same, apart from HEAD and the page's style."""
     served = {(route.method, route.path.replace(":path", "")) for route in routes()}
-    served = {(method, path) for method, path in served if method != "HEAD" and path != "/docs/style.css"}
+    served = {(method, path) for method, path in served if method not in ("HEAD", SOCKET) and path != "/docs/style.css"}
     assert {(operation.method, operation.path) for operation in OPERATIONS} == served
     public = {operation.path for operation in OPERATIONS if operation.is_public}
     assert public == {route.path for route in routes() if route.is_public}

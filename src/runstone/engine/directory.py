@@ -178,7 +178,7 @@ class Directory:
             for run in unfinished:
                 await self._stop(owner, run.id, reason="session_deleted")
             await self._store.delete_session(owner, session_id)
-            live.positions = None
+            live.deleted()
 
     async def fork(
         self,

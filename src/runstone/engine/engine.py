@@ -25,7 +25,7 @@ from runstone.engine.pauses import checked_decisions, continue_run, pause, pendi
 from runstone.engine.payloads import NoPayloads, Payloads
 from runstone.engine.reader import Reader
 from runstone.engine.recording import Recording
-from runstone.engine.sessions import SessionReader
+from runstone.engine.sessions import SessionReader, oldest_cursor
 from runstone.engine.starting import Started, Starter
 from runstone.engine.steering import Receipt, check_steerable, not_accepting, receive, settled
 from runstone.engine.upkeep import Upkeep
@@ -109,6 +109,7 @@ class Engine:
         for execution in list(self.live.executions.values()):
             execution.stop("interrupted", "shutdown")
         await self.live.wait_idle(self.config.stop_after + 5.0)
+        self.live.sessions.end()
 
     async def close(self, *, drain_timeout: float = 0.0) -> None:
         """End the runs (`end_runs`) and close runners and store."""
@@ -228,7 +229,7 @@ class Engine:
                 left = await self.store.runs(owner, session_id=session.id, limit=1)
                 if not left:
                     await self.store.delete_session(owner, session.id)
-                    live.positions = None
+                    live.deleted()
 
     def begin_stop(self, owner: str, run_id: str, *, reason: str | None = None) -> None:
         """`stop` for a caller that does not wait for the outcome."""
@@ -319,6 +320,7 @@ class Engine:
         Raises:
             NotFound: the owner has no such session.
             CursorUnknown: no event has that position yet.
+            CursorExpired: events after that position are no longer kept.
         """
         if await self.store.session(owner, session_id) is None:
             raise NotFound("session", session_id)
@@ -327,6 +329,13 @@ class Engine:
         safe = live.safe_position
         if after is not None and not 0 <= after <= safe:
             raise CursorUnknown(str(after), expected=f"a position from 0 to {safe}")
+        if after is not None and after < safe:
+            oldest = await oldest_cursor(self.store, owner, session_id, after)
+            if oldest > after:
+                raise CursorExpired(str(after), oldest=str(oldest))
+        if live.positions is None:
+            # Deleted while this looked.
+            raise NotFound("session", session_id)
         return SessionReader(
             self.store,
             live,

@@ -14,9 +14,10 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from runstone.core.events import Event
-from runstone.storage.base import EventLog, SessionEvent
+from runstone.storage.base import EventLog, SessionEvent, Store
 
 _RING_EVENTS: Final = 2_000
+_PAGE_RUNS: Final = 100
 
 
 class Positions:
@@ -57,10 +58,25 @@ class _Creating:
 class LiveSession:
     """One session in use in this process. `lock` is held while a start is admitted or the session's rows are changed."""
 
-    __slots__ = ("__weakref__", "_held", "_ring", "_ring_after", "_waiters", "lock", "positions", "readers", "writing")
+    __slots__ = (
+        "__weakref__",
+        "_held",
+        "_ring",
+        "_ring_after",
+        "_waiters",
+        "is_closing",
+        "life",
+        "lock",
+        "positions",
+        "readers",
+        "writing",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_closing: bool = False) -> None:
         self.lock = asyncio.Lock()
+        #: Counts the sessions that had this id, one after another.
+        self.life = 0
+        self.is_closing = is_closing
         self.positions: Positions | None = None
         self.readers = 0
         self.writing: dict[str, Writing] = {}
@@ -85,6 +101,20 @@ class LiveSession:
         assert self.positions is not None
         pending = [first for writing in self.writing.values() if (first := writing.first_invisible) is not None]
         return min(pending) - 1 if pending else self.positions.upcoming - 1
+
+    def deleted(self) -> None:
+        """The session is gone; its readers end. Another one may get its id, and then counts from the beginning."""
+        self.life += 1
+        self.positions = None
+        self._ring.clear()
+        self._held.clear()
+        self._ring_after = 0
+        self._wake()
+
+    def end(self) -> None:
+        """Nothing comes any more in this process: readers end when they have read what is there."""
+        self.is_closing = True
+        self._wake()
 
     def add_reader(self) -> None:
         """A reader follows the session from here on."""
@@ -119,6 +149,9 @@ class LiveSession:
         if len(self._ring) > 2 * _RING_EVENTS:
             self._ring_after = self._ring[-_RING_EVENTS - 1].event.position
             del self._ring[:-_RING_EVENTS]
+        self._wake()
+
+    def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -136,6 +169,11 @@ class LiveSession:
         self._waiters.append(waiter)
         return waiter
 
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """Keep a waiter of `changed` no longer."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+
 
 def _position(event: SessionEvent) -> int:
     return event.event.position
@@ -147,12 +185,19 @@ class LiveSessions:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._live: WeakValueDictionary[tuple[str, str], LiveSession] = WeakValueDictionary()
+        self._is_closing = False
+
+    def end(self) -> None:
+        """Nothing comes any more in any session: their readers end."""
+        self._is_closing = True
+        for live in list(self._live.values()):
+            live.end()
 
     def get(self, owner: str, session_id: str) -> LiveSession:
         """The session's place in this process. Hold the object as long as it is used."""
         live = self._live.get((owner, session_id))
         if live is None:
-            live = self._live[(owner, session_id)] = LiveSession()
+            live = self._live[(owner, session_id)] = LiveSession(is_closing=self._is_closing)
         return live
 
     async def positions(self, owner: str, session_id: str, live: LiveSession) -> Positions:
@@ -186,19 +231,27 @@ class SessionReader:
         self._page_events = page_events
         self._on_close = on_close
         self._woken: asyncio.Future[None] | None = None
+        self._is_woken = False
         self._is_open = True
+        self._life = live.life
         live.add_reader()
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the session is gone."""
+        return self._live.life != self._life
+
     async def read(self) -> list[SessionEvent] | None:
-        """The next events; None when `wake` was called first. It never ends by itself: sessions go on.
+        """The next events; empty when the session is deleted or the server ends, None when `wake` was called.
 
         Raises:
             StorageError: the log cannot be read.
         """
-        while True:
-            events = self._live.read(self.cursor)
+        live = self._live
+        while not self.is_deleted:
+            events = live.read(self.cursor)
             if events is None:
-                safe = self._live.safe_position
+                safe = live.safe_position
                 page = await self._log.session_events(
                     self._owner, self._session_id, after=self.cursor, limit=self._page_events
                 )
@@ -210,20 +263,47 @@ class SessionReader:
             if events:
                 self.cursor = events[-1].event.position
                 return events
-            self._woken = self._live.changed()
-            await self._woken
-            if self._woken is None:
+            if live.is_closing:
+                return []
+            if self._is_woken:
+                self._is_woken = False
                 return None
+            self._woken = live.changed()
+            await self._woken
+            if self._is_woken:
+                live.forget(self._woken)
+            self._woken = None
+        return []
 
     def wake(self) -> None:
-        """Let a waiting `read` return None."""
-        woken, self._woken = self._woken, None
-        if woken is not None and not woken.done():
-            woken.set_result(None)
+        """Let `read` return None instead of waiting, now or the next time."""
+        self._is_woken = True
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     def close(self) -> None:
         """Stop following."""
         if self._is_open:
             self._is_open = False
+            if self._woken is not None:
+                self._live.forget(self._woken)
             self._live.drop_reader()
             self._on_close()
+
+
+async def oldest_cursor(store: Store, owner: str, session_id: str, after: int) -> int:
+    """The oldest position from which on all events of the session are kept, as far as it is above `after`.
+
+    A compacted run keeps its last event; what is complete begins after the newest of those.
+    """
+    oldest, before = after, None
+    while True:
+        runs = await store.runs(owner, session_id=session_id, limit=_PAGE_RUNS, before=before)
+        for run in runs:
+            if run.compacted:
+                last = await store.events(owner, run.id, after=run.last_seq - 1, limit=1)
+                oldest = max([oldest, *(event.position for event in last)])
+        # Runs of a session follow each other, but for those of parallel branches.
+        if len(runs) < _PAGE_RUNS or any(run.compacted and run.first_position <= after for run in runs):
+            return oldest
+        before = runs[-1].id

@@ -23,7 +23,7 @@ from runstone.engine.engine import Engine
 from runstone.errors import RunstoneError
 from runstone.protocols.base import ErrorBody
 from runstone.protocols.openai import error_body
-from runstone.server.auth import Keys
+from runstone.server.auth import Keys, with_offered_key
 from runstone.server.calls import Call, Shared
 from runstone.server.errors import HttpError, failed, response_of
 from runstone.server.hosts import HostPolicy
@@ -40,8 +40,10 @@ from runstone.server.routes import (
     hermes_turns,
     models,
     responses,
+    subscription,
 )
-from runstone.server.routing import Match, Route, Router, route_path_of
+from runstone.server.routing import SOCKET, Match, Route, Router, route_path_of
+from runstone.server.subscribing import SessionSocket
 
 _log = logging.getLogger("runstone.server")
 Errors = Callable[[RunstoneError], ErrorBody]
@@ -60,6 +62,7 @@ def routes() -> list[Route]:
         *hermes_sessions.ROUTES,
         *hermes_turns.ROUTES,
         *hermes_runs.ROUTES,
+        *subscription.ROUTES,
         *capabilities.ROUTES,
         *docs.ROUTES,
     ]
@@ -106,9 +109,10 @@ class HttpApp:
                 await self._http(scope, receive, send)
             case "lifespan":
                 await self._lifespan(receive, send)
-            case _:
-                await receive()
-                await send({"type": "websocket.close", "code": 1008})
+            case "websocket":
+                await self._websocket(scope, receive, send)
+            case kind:
+                raise RuntimeError(f"connections of the kind {kind!r} are not served")
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -124,7 +128,12 @@ class HttpApp:
         await self.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A socket goes the way of a request; who is refused gets an HTTP answer where the server can give one."""
+        headers = with_offered_key(scope["headers"], scope["subprotocols"])
+        await self._http({**scope, "type": "http", "method": SOCKET, "headers": headers}, receive, send, socket=scope)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send, *, socket: Scope | None = None) -> None:
         request = Request(scope, receive)
         given = request.headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
@@ -136,7 +145,12 @@ class HttpApp:
         raw.append((b"x-request-id", request_id.encode()))
         self._hosts.mark(request.headers, raw)
         try:
-            await response(scope, receive, send)
+            if socket is None or isinstance(response, SessionSocket):
+                await response(scope, receive, send)
+            elif "extensions" in socket and "websocket.http.response" in (socket["extensions"] or {}):
+                await response(socket, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
         except Exception:
             _log.exception("request %s: the answer could not be sent to its end", request_id)
 

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
+from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
+from typing import Final
 
 from runstone.config import ServerConfig
 from runstone.core.ids import LOCAL_OWNER
 from runstone.errors import ConfigError, NotAllowed
+
+_BASE64: Final = re.compile(r"(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2,3})?")
 
 
 class Keys:
@@ -49,6 +54,19 @@ class Keys:
         if found is None or scheme.lower() != b"bearer":
             raise NotAllowed("The API key is not valid.")
         return found
+
+
+#: A browser cannot give a WebSocket headers; it can offer a subprotocol: this, and the key in URL-safe base64 without padding.
+KEY_SUBPROTOCOL: Final = "runstone.bearer."
+
+
+def with_offered_key(headers: list[tuple[bytes, bytes]], subprotocols: Iterable[str]) -> list[tuple[bytes, bytes]]:
+    """A WebSocket's headers, with the key that it offers as a subprotocol when it brings none in a header."""
+    if any(name == b"authorization" for name, _ in headers):
+        return headers
+    found = [word.removeprefix(KEY_SUBPROTOCOL) for word in subprotocols if word.startswith(KEY_SUBPROTOCOL)]
+    keys = [urlsafe_b64decode(word + "=" * (-len(word) % 4)) for word in found if _BASE64.fullmatch(word)]
+    return [*headers, *((b"authorization", b"Bearer " + key) for key in keys)]
 
 
 def _digest(key: bytes) -> bytes:

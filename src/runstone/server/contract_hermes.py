@@ -154,6 +154,10 @@ _STREAM_QUERY: Final = fields_of("""
 run_id; x; string; the run; without it the session's newest
 last_event_id; x; string; the same as the header Last-Event-ID
 """)
+_SUBSCRIPTION_QUERY: Final = fields_of("""
+format; x; string; native (as the log has it), hermes or chat
+after; x; string; a position; 0 is the beginning, without it what happens from now on; Last-Event-ID wins
+""")
 _RUN: Final = fields_of("""
 object; c; string; hermes.run
 run_id; c; string; the run
@@ -261,6 +265,13 @@ OPERATIONS: Final = [
         label="extension",
         query=_STREAM_QUERY,
         events=_SESSION_EVENTS,
+    ),
+    operation(
+        "GET",
+        f"{_SESSION_PATH}/events",
+        "Everything that happens in a session, as SSE or as a WebSocket",
+        label="extension",
+        query=_SUBSCRIPTION_QUERY,
     ),
     operation("POST", "/v1/runs", "Start a turn; 202", body=_START, required=["input"], answer=_RECEIPT),
     operation("GET", "/v1/runs", "Runs, newest first", label="extension", query=_RUNS_QUERY, answer=_LIST),

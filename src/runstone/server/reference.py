@@ -26,8 +26,8 @@ docs/reference/http.md`.
   over `server.max_body_bytes` are 413, found out while they come in.
 - The name in `Host` has to be this machine's, `server.host` or one of `server.hosts`; else 403 `host_not_allowed`. An
   `Origin` has to be the server's own or one of `server.origins`; else 403 `origin_not_allowed`.
-- With keys, every route but `/healthz`, `/readyz` and Hermes' `/health`, `/v1/health` needs one; without or with a wrong one it is 401, also where
-  there is no route.
+- With keys, every route but `/healthz`, `/readyz` and Hermes' `/health`, `/v1/health` needs one; without or with a
+  wrong one it is 401, also where there is no route.
 - An id of another user is answered like one that nobody has: 404.
 - Every answer has `x-request-id`. Errors are `{{"error": {{"message", "type", "param", "code"}}}}`.
 - Paths are taken letter by letter: no redirects, no trailing slashes.

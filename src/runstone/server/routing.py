@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 else:
     Handler = Any
 
+#: The method of routes for WebSockets; no HTTP request can have it.
+SOCKET: Final = "WebSocket upgrade"
 _PARAMETER: Final = re.compile(r"\{([a-z_]+)(:path)?\}")
 
 
@@ -74,7 +76,7 @@ class Router:
         for by_method, params in self._candidates(path):
             if method in by_method:
                 return Match(by_method[method], params)
-            allowed |= by_method.keys()
+            allowed |= by_method.keys() - {SOCKET}
         if allowed:
             words = ", ".join(sorted(allowed))
             raise HttpError(

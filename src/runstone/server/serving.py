@@ -22,6 +22,8 @@ from runstone.server.app import HttpApp
 
 #: What streams may take for their last frames when all runs have ended.
 _LAST_FRAMES: Final = 5
+#: Clients have nothing to say on a WebSocket.
+_MAX_MESSAGE: Final = 64 * 1024
 #: Threads of blocking agents and of the database take turns with the event loop at least this often.
 _SWITCH_INTERVAL: Final = 0.001
 #: A server that streams makes many short-lived objects and few cycles: at Python's own thresholds the search for cycles takes a
@@ -84,7 +86,9 @@ def run_server(app: HttpApp, config: ServerConfig, *, ready: Callable[[str], Non
         root_path=config.root_path,
         timeout_graceful_shutdown=_LAST_FRAMES,
         timeout_keep_alive=30,
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=_MAX_MESSAGE,
+        ws_per_message_deflate=False,
         proxy_headers=False,
     )
     port = listener.getsockname()[1]

@@ -1,7 +1,7 @@
 """Errors on Hermes' routes.
 
 Rule: one table from our tree to Hermes' codes, in the envelope `{"error": {message, type, param, code}}`; a conflict with a
-run names it in `run_id`. A turn that did not complete is never answered with 200 (Hermes itself does).
+run names it in `run_id`, an expired cursor the oldest one that works in `oldest`. A turn that did not complete is never answered with 200 (Hermes itself does).
 Source: the Hermes agent API server as measured.
 """
 
@@ -71,7 +71,7 @@ def error_body(error: RunstoneError, *, verb: Verb | None = None) -> ErrorBody:
         case CursorUnknown():
             return _answer(400, message, code=error.code)
         case CursorExpired():
-            return _answer(410, message, code=error.code)
+            return _answer(410, message, code=error.code, oldest=error.oldest)
         case LimitExceeded():
             return _limit(error)
         case Unsupported():
@@ -121,10 +121,12 @@ def _answer(
     param: str | None = None,
     code: str | None = None,
     run_id: str | None = None,
+    oldest: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> ErrorBody:
     error = error_object(message, type=type, param=param, code=code)
-    body = {"error": error if run_id is None else {**error, "run_id": run_id}}
+    ours = {"run_id": run_id, "oldest": oldest}
+    body = {"error": error | {key: value for key, value in ours.items() if value is not None}}
     return ErrorBody(status=status, body=body, headers=headers or {})
 
 
