@@ -31,12 +31,11 @@ from runstone.errors import (
     StorageUnavailable,
     Unsupported,
 )
+from runstone.version import __version__
 
 if TYPE_CHECKING:
     from runstone.app import AgentContext, App, SyncAgentContext, agent, serve
     from runstone.config import Config
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AgentContext",
@@ -63,6 +62,7 @@ __all__ = [
     "StorageUnavailable",
     "SyncAgentContext",
     "Unsupported",
+    "__version__",
     "agent",
     "serve",
 ]

@@ -14,6 +14,7 @@ from runstone.core.content import DataPart, FilePart, ImagePart, Part, RefusalPa
 from runstone.core.items import FileItem, Item, Message, Reasoning, ToolResult
 from runstone.core.runs import Usage
 from runstone.errors import (
+    BODY_LIMIT,
     AlreadyDecided,
     BackendTimeout,
     Conflict,
@@ -32,7 +33,6 @@ from runstone.errors import (
     Unsupported,
 )
 from runstone.protocols.openai import (
-    BODY_LIMIT,
     blobs_of,
     bytes_of_base64,
     chat_usage,

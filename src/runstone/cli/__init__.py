@@ -9,9 +9,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from runstone import __version__
 from runstone.cli import run
 from runstone.errors import ConfigError, StorageUnavailable
+from runstone.version import __version__
 
 
 def parser() -> argparse.ArgumentParser:

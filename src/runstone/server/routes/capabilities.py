@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
-from runstone import __version__
 from runstone.core.runs import BusyPolicy, DisconnectPolicy, RecoveryPolicy
 from runstone.protocols.hermes.errors import error_body
 from runstone.protocols.hermes.objects import Served, abilities, capabilities
 from runstone.server.calls import Call
 from runstone.server.errors import JsonResponse
 from runstone.server.routing import Route
+from runstone.version import __version__
 
 
 async def document(call: Call) -> JsonResponse:
