@@ -1,7 +1,8 @@
 """Errors on Hermes' routes.
 
 Rule: one table from our tree to Hermes' codes, in the envelope `{"error": {message, type, param, code}}`; a conflict with a
-run names it in `run_id`, an expired cursor the oldest one that works in `oldest`. A turn that did not complete is never answered with 200 (Hermes itself does).
+run names it in `run_id`, an expired cursor the oldest one that works in `oldest`. A turn that did not complete is never
+answered with 200 (Hermes itself does).
 Source: the Hermes agent API server as measured.
 """
 
