@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from runstone.core.ids import checked_session_id
 from runstone.core.runs import Session
 from runstone.core.transcript import HistoryRow
 from runstone.errors import NotFound
+from runstone.protocols.hermes.sessions import shown_metadata, with_metadata
 from runstone.protocols.responses.errors import error_body
 from runstone.protocols.responses.history import (
     PageQuery,
@@ -37,7 +40,12 @@ async def create(call: Call) -> JsonResponse:
     """A new conversation, with what the client puts there."""
     new = conversation_from_wire(await call.optional_json(), lambda: call.engine.ids.new("x")[2:])
     session = await call.engine.directory.create(call.owner, metadata=new.metadata, items=new.items, prefix="conv")
-    return JsonResponse(conversation_object(session))
+    return _object(session)
+
+
+def _object(session: Session) -> JsonResponse:
+    """The conversation without what other surfaces keep in its metadata for themselves."""
+    return JsonResponse(conversation_object(msgspec.structs.replace(session, metadata=shown_metadata(session))))
 
 
 async def _session(call: Call) -> Session:
@@ -50,16 +58,18 @@ async def _session(call: Call) -> Session:
 
 async def retrieve(call: Call) -> JsonResponse:
     """The conversation."""
-    return JsonResponse(conversation_object(await _session(call)))
+    return _object(await _session(call))
 
 
 async def update(call: Call) -> JsonResponse:
     """The conversation with other metadata."""
     session = await _session(call)
     metadata = metadata_from_wire(await call.json())
-    return JsonResponse(
-        conversation_object(await call.engine.directory.update(call.owner, session.id, metadata=metadata))
-    )
+
+    def change(before: Session) -> Session:
+        return msgspec.structs.replace(before, metadata=with_metadata(before, metadata))
+
+    return _object(await call.engine.directory.change(call.owner, session.id, change))
 
 
 async def delete(call: Call) -> JsonResponse:
@@ -149,7 +159,7 @@ async def delete_item(call: Call) -> JsonResponse:
     await call.engine.directory.delete_item(call.owner, session.id, row)
     if answered is not None:
         await call.engine.directory.delete_item(call.owner, session.id, answered)
-    return JsonResponse(conversation_object(session))
+    return _object(session)
 
 
 _ROOT: Final = "/v1/conversations"
