@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 
-from benchmarks.suites import SUITES, Row
+from benchmarks.rows import Row
+from benchmarks.suites import SUITES
 
 
 def _line(row: Row) -> str:

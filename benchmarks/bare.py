@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 N = int(os.environ.get("N", "2000"))
@@ -34,4 +34,42 @@ async def chat(request: Request) -> StreamingResponse:
     return StreamingResponse(body(), media_type="text/event-stream")
 
 
-app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
+class Relay:
+    """Sends what is said to everybody who listens."""
+
+    def __init__(self) -> None:
+        self.said: list[bytes] = []
+        self.more = asyncio.Event()
+
+    async def listen(self, request: Request) -> StreamingResponse:
+        """All that is said from now on."""
+
+        async def body() -> AsyncIterator[bytes]:
+            seen = len(self.said)
+            while True:
+                if seen == len(self.said):
+                    await self.more.wait()
+                yield b"".join(self.said[seen:])
+                seen = len(self.said)
+
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    async def speak(self, request: Request) -> PlainTextResponse:
+        """Say all frames."""
+        for frame in FRAMES:
+            if PACE:
+                await asyncio.sleep(PACE)
+            self.said.append(frame)
+            self.more.set()
+            self.more = asyncio.Event()
+        return PlainTextResponse("said")
+
+
+relay = Relay()
+app = Starlette(
+    routes=[
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/relay", relay.listen, methods=["GET"]),
+        Route("/relay", relay.speak, methods=["POST"]),
+    ]
+)

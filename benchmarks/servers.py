@@ -61,26 +61,15 @@ def baseline(name: str, **environment: object) -> Iterator[Server]:
 
 @contextmanager
 def runstone(
-    target: str = "benchmarks.agents:words", *, settings: list[str] | None = None, **environment: object
+    target: str = "benchmarks.agents:words", *, database: Path | None = None, **environment: object
 ) -> Iterator[Server]:
-    """`runstone run` with a database on disk."""
+    """`runstone run` with a database on disk, an empty one unless `database` is given."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        database = Path(folder) / "runs.db"
-        command = [
-            str(Path(sys.executable).with_name("runstone")),
-            "run",
-            target,
-            "--port",
-            str(port),
-            "--db",
-            str(database),
-            "--log-level",
-            "warning",
-        ]
-        for setting in settings or []:
-            command += ["--set", setting]
-        with _running(command, port, environment, database) as server:
+        path = database or Path(folder) / "runs.db"
+        command = [str(Path(sys.executable).with_name("runstone")), "run", target, "--port", str(port)]
+        command += ["--db", str(path), "--log-level", "warning"]
+        with _running(command, port, environment, path) as server:
             yield server
 
 

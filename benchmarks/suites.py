@@ -12,31 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import control
 from benchmarks.load import Load, request, rss_bytes, run_load
+from benchmarks.rows import Row
 from benchmarks.servers import LOAD_CORES, ROOT, Server, baseline, pin_to_server_core, runstone
 
 CHAT = "/v1/chat/completions"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One figure. `at_most` or `at_least` is its target."""
-
-    what: str
-    figure: float
-    unit: str
-    at_most: float | None = None
-    at_least: float | None = None
-
-    @property
-    def is_met(self) -> bool | None:
-        """Whether the target is met; None without one."""
-        if self.at_most is not None:
-            return self.figure <= self.at_most
-        return None if self.at_least is None else self.figure >= self.at_least
 
 
 def chat_body(words: int | None = None, *, store: bool = False) -> Callable[[int], bytes]:
@@ -191,7 +174,7 @@ def _installed_bytes() -> int:
 def langgraph() -> list[Row]:
     """What a LangGraph agent costs a token by itself, and served."""
     alone = float(_pinned("from benchmarks import graphs; print(graphs.cost_alone(runs=10))"))
-    with runstone("benchmarks.graphs:graph", settings=[], N=2000) as server:
+    with runstone("benchmarks.graphs:graph", N=2000) as server:
         load = _load(server, clients=4, requests=16)
     return [
         Row(what="LangGraph alone, in process: CPU per token", figure=alone, unit="us"),
@@ -284,4 +267,9 @@ SUITES: dict[str, Callable[[], list[Row]]] = {
     "langgraph": langgraph,
     "database": database,
     "readers": readers,
+    "history": control.history,
+    "sessions": control.sessions,
+    "resume": control.resume,
+    "stop": control.stop,
+    "subscribers": control.subscribers,
 }
