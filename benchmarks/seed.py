@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from runstone.core.content import TextPart
-from runstone.core.events import Event, ItemEnded, ItemStarted, RunCreated, RunEnded, RunStarted, TextDelta
+from runstone.core.events import Body, Event, ItemEnded, ItemStarted, RunCreated, RunEnded, RunStarted, TextDelta
 from runstone.core.items import Message, user_message
 from runstone.core.lifecycle import RunState
 from runstone.core.runs import Leg, Run, Session
@@ -51,7 +51,7 @@ async def _session(store: SqliteStore, n: int) -> None:
 async def _run(store: SqliteStore, run_id: str, session: str, head: str | None, position: int, words: list[str]) -> int:
     """One turn: a question, and an answer of `words`; the position that it ended with."""
     text = "".join(words)
-    bodies = [
+    bodies: list[Body] = [
         RunStarted(),
         ItemStarted(item_id="i1", kind="message"),
         *(TextDelta(item_id="i1", text=word) for word in words),
