@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp, Message
@@ -20,6 +21,10 @@ OVER = {"completed", "failed", "cancelled", "interrupted"}
 class Control(Site):
     """A site whose agent is steered, asks, and uses the client's tools."""
 
+    def __init__(self, kind: str, folder: Path) -> None:
+        super().__init__(kind, folder)
+        self.configure(drain_timeout=0.0)
+
     def _agent(self) -> Any:
         @agent(approvals=True, steers=True, client_tools=True)
         async def scripted(messages: list[dict[str, Any]], context: AgentContext) -> AsyncIterator[str]:
@@ -29,6 +34,21 @@ class Control(Site):
                 yield word
 
         return scripted
+
+    async def open(self) -> None:
+        """Start the server."""
+        self._others = asyncio.all_tasks()
+        await super().open()
+
+    async def crash(self) -> None:
+        """The server dies in the middle of everything, nobody is told; then another one opens the database."""
+        # First, so that nothing is written that only ends because its process does.
+        await self.app.engine.store.close()
+        tasks = asyncio.all_tasks() - self._others - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=PATIENCE)
+        await self.open()
 
     def hermes(self, *, key: str | None = None) -> Hermes:
         """A client of the server as it is now."""

@@ -158,6 +158,20 @@ class Engine:
             raise NotFound("run", run_id)
         return run
 
+    async def durable_run(self, owner: str, run_id: str) -> Run:
+        """The run as it is now, when that is in the store: what a caller is told is still so after a crash.
+
+        Raises:
+            NotFound: the owner has none of that id.
+            StorageError: the store gave up.
+        """
+        recording = self.live.recordings.get((owner, run_id))
+        if recording is None:
+            return await self.run(owner, run_id)
+        run, seq = recording.run, recording.last_seq
+        await recording.reached(seq)
+        return run
+
     async def reader(self, owner: str, run_id: str, *, after: int = 0) -> Reader:
         """A reader of what follows the event `after`.
 

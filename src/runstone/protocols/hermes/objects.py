@@ -160,7 +160,10 @@ def _approvals(run: Run, rows: Iterable[HistoryRow]) -> list[dict[str, Any]]:
     for row in rows:
         if isinstance(row.item, ApprovalItem):
             asked = pending.get(row.item.approval_id)
-            wires.append(approval_to_wire(asked) if asked is not None else approval_item_to_wire(row.item))
+            undecided = {"choice": None, "decision": None}
+            wires.append(
+                {**approval_to_wire(asked), **undecided} if asked is not None else approval_item_to_wire(row.item)
+            )
     return wires
 
 

@@ -20,7 +20,7 @@ async def readyz(call: Call) -> JsonResponse:
     if call.engine.is_draining:
         return JsonResponse({"status": "draining"}, status=503, headers={"retry-after": "2"})
     try:
-        await call.engine.store.session(call.owner, "readyz")
+        await call.engine.store.check()
     except StorageError:
         return JsonResponse({"status": "storage_unavailable"}, status=503, headers={"retry-after": "2"})
     return JsonResponse({"status": "ready"})

@@ -63,7 +63,7 @@ async def run_of(call: Call) -> Run:
     Raises:
         NotFound: the owner has no such run.
     """
-    return await call.engine.run(call.owner, checked_run_id(call.params["run_id"]))
+    return await call.engine.durable_run(call.owner, checked_run_id(call.params["run_id"]))
 
 
 async def create(call: Call) -> Response:
@@ -90,7 +90,7 @@ async def list_runs(call: Call) -> JsonResponse:
         limit=query.limit + 1,
         before=query.before,
     )
-    runs = [await call.engine.run(call.owner, run.id) for run in found[: query.limit]]
+    runs = [await call.engine.durable_run(call.owner, run.id) for run in found[: query.limit]]
     shown = [run for run in runs if query.statuses is None or run.status in query.statuses]
     has_more = len(found) > query.limit
     return JsonResponse(objects.runs_page(shown, cursor=runs[-1].id if has_more else None))

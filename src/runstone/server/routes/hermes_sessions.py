@@ -60,7 +60,7 @@ async def head_of(call: Call, session: Session) -> Run | None:
     if session.head is None:
         return None
     try:
-        return await call.engine.run(call.owner, session.head)
+        return await call.engine.durable_run(call.owner, session.head)
     except NotFound:
         # Deleted since the session was read.
         return None
