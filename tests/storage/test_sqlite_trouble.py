@@ -66,6 +66,15 @@ async def test_a_second_server_is_refused(sqlite: SqliteStore, tmp_path: Path) -
     await second.close()
 
 
+async def test_another_name_of_the_file_is_the_same_database(sqlite: SqliteStore, tmp_path: Path) -> None:
+    """A second server that is led to the file by a link does not start either."""
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "runs.db")
+    with pytest.raises(ConfigError, match=str(os.getpid())):
+        await SqliteStore(link).open()
+
+
 async def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path: Path) -> None:
     """After `kill -9` every event that was acknowledged is there, none is there twice, and the numbering goes on."""
     with child("appender", tmp_path / "runs.db") as process:
@@ -113,9 +122,12 @@ async def test_a_long_lock_fails_what_waits_and_nothing_else(tmp_path: Path) -> 
         assert {type(result) for result in results} == {StorageUnavailable}
         with pytest.raises(StorageUnavailable):
             await start(store, "new", "new")
+        with pytest.raises(StorageUnavailable):
+            await store.check()
         assert await store.last_seq(OWNER, "r0") == 3
         tell(process)
         assert line(process) == "free"
+    await store.check()
     await asyncio.gather(*map(store.append, batches))
     assert [len(await store.events(OWNER, run.id, after=0, limit=99)) for run in runs] == [5] * 50
     await store.close()
@@ -126,6 +138,25 @@ def test_a_full_disk_is_survived(tmp_path: Path) -> None:
     with child("filler", tmp_path / "runs.db") as process:
         assert line(process) == "full: The database cannot be used now: the disk failed."
         assert line(process) == "ok"
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_file_that_was_taken_away_takes_no_writes(
+    sqlite: SqliteStore, tmp_path: Path, is_replaced: bool
+) -> None:
+    """Nothing is acknowledged that lies in a file which nobody will find; when it is back the store works again."""
+    run = await start(sqlite)
+    path, aside = tmp_path / "runs.db", tmp_path / "aside"
+    path.rename(aside)
+    if is_replaced:
+        path.write_bytes(b"")
+    with pytest.raises(StorageUnavailable):
+        await sqlite.check()
+    with pytest.raises(StorageUnavailable):
+        await sqlite.append(an_append(run, deltas(2, 1)))
+    aside.replace(path)
+    await sqlite.append(an_append(run, deltas(2, 1)))
+    await sqlite.check()
 
 
 async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from runstone.errors import StorageUnavailable
 from runstone.storage.sqlite import SqliteStore
 from runstone.storage.sqlite.connection import Place
 from runstone.storage.sqlite.ledger import OPEN_LOGS, TAIL_ROWS, Ledger
@@ -87,3 +88,15 @@ async def test_a_job_with_a_mistake_fails_alone(writer: Writer, tmp_path: Path) 
     for run in runs:
         assert [event.seq for event in await store.events(OWNER, run.id, after=0, limit=9)] == [1, 2, 3, 4, 5]
     await store.close()
+
+
+async def test_what_does_not_fit_takes_nothing_along(writer: Writer) -> None:
+    """When there is no room for one run, others that write in the same moment go on, and so does it with less."""
+    await writer.submit(lambda ledger: ledger.execute("PRAGMA max_page_count = 200").close())
+    large = an_append(a_run("r1", "s1"), deltas(2, 1, text="x" * 2_000_000))
+    others = [an_append(a_run(f"r{n}", f"s{n}"), deltas(2, 1)) for n in (0, 2)]
+    appends = [writer.submit(job) for job in (others[0], large, others[1])]
+    results = await asyncio.gather(*appends, return_exceptions=True)
+    assert [type(result) for result in results] == [type(None), StorageUnavailable, type(None)]
+    assert not writer.is_failing
+    await writer.submit(an_append(a_run("r1", "s1"), deltas(2, 1)))

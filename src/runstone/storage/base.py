@@ -306,6 +306,14 @@ class Store(RunStore, EventLog, Protocol):
         """Write what is pending and let go."""
         ...
 
+    async def check(self) -> None:
+        """See that writes are taken, as far as is known; after one that failed, by trying.
+
+        Raises:
+            StorageUnavailable, StorageError: they are not.
+        """
+        ...
+
 
 CommandKind = Literal["stop", "steer", "decide"]
 

@@ -75,6 +75,8 @@ class MemoryStore:
     async def close(self) -> None:
         await self._write(lambda: None)
 
+    async def check(self) -> None: ...
+
     # Writes ----------------------------------------------------------------------------------------------------------
 
     def _write(self, job: Callable[[], T]) -> asyncio.Future[T]:

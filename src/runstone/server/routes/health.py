@@ -16,10 +16,11 @@ async def healthz(call: Call) -> JsonResponse:
 
 
 async def readyz(call: Call) -> JsonResponse:
-    """200 when starts are taken: the store answers and the server is not shutting down; 503 otherwise."""
+    """200 when starts are taken: the store reads and writes, and the server is not shutting down; 503 otherwise."""
     if call.engine.is_draining:
         return JsonResponse({"status": "draining"}, status=503, headers={"retry-after": "2"})
     try:
+        await call.engine.store.session(call.owner, "readyz")
         await call.engine.store.check()
     except StorageError:
         return JsonResponse({"status": "storage_unavailable"}, status=503, headers={"retry-after": "2"})

@@ -66,6 +66,30 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         connection.execute(f"PRAGMA journal_size_limit = {64 << 20}")
 
 
+class SameFile:
+    """Sees that a path still leads to the file that it led to first: an open connection goes on writing to one that is gone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._first: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Look.
+
+        Raises:
+            StorageUnavailable: the file was taken away, or another lies in its place.
+        """
+        try:
+            found = self._path.stat()
+        except OSError as e:
+            raise StorageUnavailable("The database cannot be used now: its file is gone.") from e
+        here = found.st_dev, found.st_ino
+        if self._first is None:
+            self._first = here
+        elif here != self._first:
+            raise StorageUnavailable("The database cannot be used: another file lies in its place.")
+
+
 def check_version() -> None:
     """Refuse an SQLite that lacks what the queries use.
 
@@ -80,6 +104,11 @@ def check_version() -> None:
 def is_passing(error: Exception) -> bool:
     """Whether `error` speaks of the disk or of other processes, not of the data."""
     return isinstance(error, sqlite3.Error) and _primary_code(error) in _PASSING
+
+
+def is_full(error: Exception) -> bool:
+    """Whether there was no room: less to write may still fit."""
+    return isinstance(error, sqlite3.Error) and _primary_code(error) == sqlite3.SQLITE_FULL
 
 
 def storage_error(error: Exception) -> StorageError:

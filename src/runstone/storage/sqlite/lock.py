@@ -26,6 +26,8 @@ class ServerLock:
     """Held from `take` to `release`, or to the end of the process."""
 
     def __init__(self, database: Path) -> None:
+        # Where the file really lies: another name for it must not be another lock.
+        database = database.resolve()
         self._path = database.with_name(database.name + ".lock")
         self._fd: int | None = None
 

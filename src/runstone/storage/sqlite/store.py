@@ -67,6 +67,14 @@ class SqliteStore:
             await self._writer.close()
         self._lock.release()
 
+    async def check(self) -> None:
+        if self._writer is None:
+            raise StorageUnavailable("The store is not open for writing.")
+        self._writer.file.check()
+        if self._writer.is_failing:
+            # The header again, as it is: the least that can be written.
+            await self._write(lambda ledger: ledger.execute("PRAGMA user_version = 0").close())
+
     def _prepare(self) -> None:
         """Become the server of this database and bring it to this program's version."""
         try:

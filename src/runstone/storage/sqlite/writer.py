@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from runstone.errors import RunstoneError, StorageUnavailable
 from runstone.storage.base import Append
-from runstone.storage.sqlite.connection import Place, is_passing, storage_error
+from runstone.storage.sqlite.connection import Place, SameFile, is_full, is_passing, storage_error
 from runstone.storage.sqlite.ledger import Ledger
 
 Job = Callable[[Ledger], Any]
@@ -66,7 +66,10 @@ class Writer:
         self._sent_at = 0.0
         self._connection: sqlite3.Connection | None = None
         self._ledger: Ledger | None = None
+        self.file = SameFile(place.path)
         self._is_closed = False
+        #: Whether the last commit was refused by the disk or by other processes.
+        self.is_failing = False
         self._thread = Thread(target=self._run, name="runstone-writer", daemon=True)
         self._thread.start()
 
@@ -138,13 +141,17 @@ class Writer:
 
     def _commit(self, jobs: list[Waiting]) -> list[Settled]:
         try:
-            return self._together(jobs)
+            settled = self._together(jobs)
         except Exception as e:  # a job's mistake or the database's failure; either is told to those who wait
             self._roll_back()
-            if is_passing(e) or isinstance(e, OSError | RunstoneError):
+            self.is_failing = is_passing(e) or isinstance(e, OSError | StorageUnavailable)
+            if not is_full(e) and (self.is_failing or isinstance(e, RunstoneError)):
                 return [(future, None, storage_error(e)) for future, _ in jobs]
             if len(jobs) == 1:
                 return [(jobs[0][0], None, _told(e))]
+        else:
+            self.is_failing = False
+            return settled
         return [settled for job in jobs for settled in self._commit([job])]
 
     def _together(self, jobs: list[Waiting]) -> list[Settled]:
@@ -169,6 +176,7 @@ class Writer:
         if self._ledger is None:
             self._connection = self._place.connect("rw")
             self._ledger = Ledger(self._connection)
+        self.file.check()
         if not self._ledger.is_fresh:
             self._ledger.begin()
         return self._ledger
