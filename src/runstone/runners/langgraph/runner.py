@@ -30,6 +30,7 @@ from runstone.runners.langgraph.pauses import (
     resume_values,
     undecided,
 )
+from runstone.runners.langgraph.steering import Boundary, can_take, is_between_turns, steer_capability
 from runstone.runners.langgraph.stream import MODES, Teller
 from runstone.runners.payload import chat_rows, runner_payload, tool_dict
 
@@ -152,17 +153,24 @@ class LangGraphRunner:
     ) -> bool:
         """Stream the graph; whether it has paused."""
         teller = Teller(request, context)
-        stream: Any = graph.astream(
-            work,
-            _runnable(config),
-            stream_mode=MODES,  # type: ignore[arg-type]
-            subgraphs=True,
-        )
-        async with contextlib.aclosing(stream):
-            async for namespace, mode, data in stream:
-                teller.take(namespace, mode, data)
-                if context.must_wait:
-                    await context.wait()
+        boundary = Boundary(context, graph.interrupt_before_nodes) if can_take(graph) else None
+        while True:
+            stream: Any = graph.astream(
+                work,
+                _runnable(config),
+                stream_mode=MODES,  # type: ignore[arg-type]
+                subgraphs=True,
+                interrupt_before=boundary,
+            )
+            async with contextlib.aclosing(stream):
+                async for namespace, mode, data in stream:
+                    teller.take(namespace, mode, data)
+                    if context.must_wait:
+                        await context.wait()
+            if boundary is None or not (boundary.taken() and teller.is_at_breakpoint):
+                break
+            teller.is_at_breakpoint = False
+            work = await _steered(graph, config, teller, context)
         teller.close()
         if teller.interrupts:
             _ask(teller, request, context, decisions or [])
@@ -196,6 +204,16 @@ def _ask(teller: Teller, request: RunRequest, context: RunContext, decided: list
             )
 
 
+async def _steered(graph: Graph, config: dict[str, Any], teller: Teller, context: RunContext) -> Any:
+    """What to go on with at a boundary: the user's new messages, or nothing where they would part a call and its result."""
+    state = await graph.aget_state(_runnable(config))
+    if not is_between_turns(state.values.get("messages") or []):
+        return None
+    teller.break_off()
+    items = context.take_input()
+    return Command(update={"messages": langchain_messages(items, await stored_bytes(items, context))})
+
+
 async def _ask_at_breakpoint(graph: Graph, config: dict[str, Any], context: RunContext) -> None:
     """A graph compiled to stop before or after some nodes asks whether to go on."""
     state = await graph.aget_state(_runnable(config))
@@ -213,7 +231,7 @@ def _capabilities(graph: Any, options: RunnerOptions) -> Capabilities:
     return Capabilities(
         approvals=approvals,
         durable_approvals=approvals if saver is False else durable,
-        steer=no("a graph takes no input while it runs"),
+        steer=steer_capability(graph, makes_own_state=options.hooks.prepare_state is not None),
         client_tools=NATIVE if options.client_tools else no("the graph has its own tools"),
         models=models,
         model_names=options.models,

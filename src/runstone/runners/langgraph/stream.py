@@ -83,6 +83,12 @@ class Teller:
             case _:
                 _log.debug("a graph streamed %r, which is not told", mode)
 
+    def break_off(self) -> None:
+        """Something else comes in between: end what is being said."""
+        for lane in self._lanes:
+            lane.end()
+        self._root.break_off()
+
     def close(self) -> None:
         """The stream is over: end what is open, and give the answer of a graph that has no messages."""
         for lane in self._lanes:
