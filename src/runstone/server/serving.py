@@ -7,6 +7,7 @@ their streams send their last frames, connections close, the store closes. A sec
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import socket
 import sys
@@ -29,6 +30,8 @@ _SWITCH_INTERVAL: Final = 0.001
 #: A server that streams makes many short-lived objects and few cycles: at Python's own thresholds the search for cycles takes a
 #: tenth of its time.
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
+_M_MMAP_THRESHOLD: Final = -3  # malloc.h
+_LARGE_BLOCK_BYTES: Final = 1024 * 1024
 
 
 class _Server(uvicorn.Server):
@@ -67,6 +70,18 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def _give_back_large_blocks() -> None:
+    """Have memory of a megabyte or more returned to the system as soon as it is free.
+
+    The end of a long answer makes several copies of it for a moment. Left alone, glibc raises its threshold after the first of
+    them and keeps the rest for ever.
+    """
+    if sys.platform == "linux":
+        tune = getattr(ctypes.CDLL(None), "mallopt", None)
+        if tune is not None:
+            tune(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+
+
 def run_server(app: HttpApp, config: ServerConfig, *, ready: Callable[[str], None] | None = None) -> None:
     """Serve until a signal comes. `ready` is called with the address when it listens; port 0 becomes a real one.
 
@@ -75,6 +90,7 @@ def run_server(app: HttpApp, config: ServerConfig, *, ready: Callable[[str], Non
         RunstoneError: the engine cannot be opened.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    _give_back_large_blocks()
     gc.set_threshold(*_GC_THRESHOLDS)
     listener = _listener(config.host, config.port)
     settings = uvicorn.Config(
