@@ -130,7 +130,8 @@ class HttpApp:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A socket goes the way of a request; who is refused gets an HTTP answer where the server can give one."""
-        headers = with_offered_key(scope["headers"], scope["subprotocols"])
+        offered = scope["subprotocols"] if "subprotocols" in scope else []
+        headers = with_offered_key(scope["headers"], offered)
         await self._http({**scope, "type": "http", "method": SOCKET, "headers": headers}, receive, send, socket=scope)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send, *, socket: Scope | None = None) -> None:

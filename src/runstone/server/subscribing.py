@@ -82,7 +82,8 @@ class Feed:
             events, self._read = self._read[:_SLICE], self._read[_SLICE:]
             for event in events:
                 frames += await self._frames(event)
-            await asyncio.sleep(0)
+            if self._read:
+                await asyncio.sleep(0)
         return frames
 
     async def _frames(self, found: SessionEvent) -> list[Frame]:
@@ -154,30 +155,41 @@ class SessionStream(_Following):
     def __init__(self, feed: Feed, *, headers: Mapping[str, str], ping_after: float) -> None:
         super().__init__(feed, headers={"content-type": MEDIA_TYPE, **HEADERS, **headers})
         self._ping_after = ping_after
+        self._sent_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._timer = asyncio.get_running_loop().call_later(self._ping_after, self._tick)
             async with listening(receive, self._leave):
                 await self._pump(send)
         except StorageError as e:
             _log.error("a session's stream was cut: %s", e)
         finally:
+            if self._timer is not None:
+                self._timer.cancel()
             self._feed.close()
+
+    def _tick(self) -> None:
+        """Have a keep-alive sent when nothing was for a while. One timer that looks, not one for every frame."""
+        loop = asyncio.get_running_loop()
+        left = self._sent_at + self._ping_after - loop.time()
+        if left <= 0:
+            self._feed.wake()
+        self._timer = loop.call_later(left if left > 0 else self._ping_after, self._tick)
 
     async def _pump(self, send: Send) -> None:
         loop, part = asyncio.get_running_loop(), PING
         while not self._is_gone:
             await send({"type": "http.response.body", "body": part, "more_body": True})
-            timer = loop.call_later(self._ping_after, self._feed.wake)
+            self._sent_at = loop.time()
             try:
                 frames = await self._feed.frames()
             except CursorExpired as e:
                 part = to_bytes(_error(e))
                 break
-            finally:
-                timer.cancel()
             if frames == []:
                 part = b""
                 break
