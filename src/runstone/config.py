@@ -48,9 +48,18 @@ class StorageConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
 
 
+class AgentPolicies(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one agent's runs do where the request does not say it; None leaves it to the server's own words."""
+
+    busy: Literal["reject", "queue", "steer", "stop"] | None = None
+    disconnect: Literal["continue", "stop"] | None = None
+    recovery: Literal["interrupted", "resume", "retry"] | None = None
+
+
 class EngineConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How runs are driven. Times in seconds.
 
+    `agents`: policies by agent, which come before the server's own `busy`, `disconnect` and `recovery`.
     `stop_after`: how long a stopped agent may take to unwind before the outcome is recorded anyway. `run_timeout`: the longest
     a run may take, None for no limit. `backlog_*`: how far an agent may be ahead of the log. `ring_*`: how much of a live run
     stays in memory for readers. `slice_events`: events after which an agent that never waits lets others run.
@@ -61,6 +70,7 @@ class EngineConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     busy: Literal["reject", "queue", "steer", "stop"] = "reject"
     disconnect: Literal["continue", "stop"] = "continue"
     recovery: Literal["interrupted", "resume", "retry"] = "interrupted"
+    agents: dict[str, AgentPolicies] = {}
     stop_after: float = 0.8
     run_timeout: float | None = None
     approval_timeout: float = 24 * 3600.0

@@ -85,6 +85,13 @@ class Hermes(Client):
         assert answer.status == 202, answer.body
         return dict(answer.json)
 
+    async def touch(self, method: str, target: str, **more: Any) -> Answer:
+        """The head of an answer that may not end; a refusal with its body."""
+        connection = await self.open(method, target, **more)
+        body = await connection.rest() if connection.status >= 400 else b""
+        await connection.close()
+        return Answer(connection.status, connection.headers, body)
+
     async def socket(self, target: str, *, headers: Any = (), subprotocols: Any = (), key: str | None = None) -> Socket:
         """A WebSocket, opened or refused."""
         sent = [("host", "localhost"), *headers]

@@ -119,6 +119,32 @@ def check_tools(start: Start, runner: Runner) -> None:
         )
 
 
+def check_recovery(start: Start, runner: Runner) -> None:
+    """See that the run can be gone on with after a crash when that is asked for.
+
+    Raises:
+        Unsupported: the agent keeps no checkpoints.
+    """
+    checkpoints = runner.capabilities.checkpoints
+    if start.recovery == "resume" and checkpoints.level == "none":
+        raise Unsupported(
+            f"This agent cannot go on after a crash: {checkpoints.reason}; `retry` begins again.",
+            capability="recovery",
+            param="recovery",
+        )
+
+
+def check_branch(runner: Runner) -> None:
+    """See that the agent can answer a turn again, or another turn than the next.
+
+    Raises:
+        Unsupported: it keeps what was said itself.
+    """
+    regenerate = runner.capabilities.regenerate
+    if regenerate.level == "none":
+        raise Unsupported(f"Earlier turns cannot be answered again: {regenerate.reason}.", capability="regenerate")
+
+
 def new_input(items: list[Item]) -> list[Item]:
     """Of a request that repeats the history: what follows the last message of the assistant and its calls."""
     last = -1

@@ -31,6 +31,7 @@ from runstone.engine.steering import Receipt, check_steerable, not_accepting, re
 from runstone.engine.upkeep import Upkeep
 from runstone.errors import (
     AlreadyDecided,
+    ConfigError,
     Conflict,
     CursorExpired,
     CursorUnknown,
@@ -60,6 +61,12 @@ class Engine:
         ids: IdSource | None = None,
     ) -> None:
         self.agents = dict(agents)
+        unknown = sorted(set((config or EngineConfig()).agents) - set(self.agents))
+        if unknown:
+            raise ConfigError(
+                f"engine.agents has {unknown[0]!r}; there are {', '.join(map(repr, self.agents))}",
+                option="engine.agents",
+            )
         self.default_agent = next(iter(self.agents))
         self.store = store
         self.config = config or EngineConfig()
@@ -319,6 +326,7 @@ class Engine:
         Raises:
             NotFound: the owner has no such run.
             RunActive: it, or the session's newest run, is not over.
+            Unsupported: the agent keeps what was said itself.
         """
         return await self._starter.regenerate(owner, await self.run(owner, run_id), start)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from runstone.config import EngineConfig
+from runstone.config import AgentPolicies, EngineConfig
 from runstone.core.commands import Start
 from runstone.core.events import ApprovalRequested, Event, RunCreated
 from runstone.core.items import ApprovalItem, Item, ToolCall, ToolResult
@@ -15,6 +15,8 @@ from runstone.core.lifecycle import RunState
 from runstone.core.runs import Decision, Leg, PendingApproval, Policies, Run, Session, Trigger
 from runstone.engine.admission import (
     Choice,
+    check_branch,
+    check_recovery,
     check_results,
     check_tools,
     choose_agent,
@@ -77,6 +79,7 @@ class Candidate(msgspec.Struct, kw_only=True):
     is_new_session: bool = False
 
 
+_NO_POLICIES = AgentPolicies()
 #: What has to happen before admission is tried again.
 Obstacle = Awaitable[Any]
 Stop = Callable[[str, str, str], Awaitable[Run]]
@@ -130,6 +133,7 @@ class Starter:
     async def _start(self, owner: str, start: Start) -> Started:
         choice = choose_agent(self._agents, start.agent, default=self._default_agent)
         check_tools(start, self._agents[choice.agent])
+        check_recovery(start, self._agents[choice.agent])
         mark = fingerprint(start, choice.agent)
         there = await self._there(owner, start, mark)
         if there is not None:
@@ -182,6 +186,8 @@ class Starter:
         if self.is_draining:
             raise StorageUnavailable("The server is shutting down.", code="draining")
         self._check_room()
+        if old.agent in self._agents:
+            check_branch(self._agents[old.agent])
         candidate = Candidate(
             owner=owner,
             start=start,
@@ -258,6 +264,8 @@ class Starter:
         if start.reuses_history and c.head is not None:
             c.base = await self._base_of_repeated(c, c.head)
             c.input = new_input(c.input)
+        if c.head is not None and (c.base is None or c.base.id != c.head.id):
+            check_branch(self._agents[c.choice.agent])
         return await self._create(c)
 
     async def _create_first(self, c: Candidate) -> Started:
@@ -312,7 +320,7 @@ class Starter:
         Raises:
             RunActive: the policy is to reject.
         """
-        policy = c.start.busy or self._config.busy
+        policy = c.start.busy or self._policies(c).busy or self._config.busy
         if policy == "queue":
             c.ahead = ahead
             return None
@@ -418,6 +426,10 @@ class Starter:
             await self._store.save_session(c.session)
         return None
 
+    def _policies(self, c: Candidate) -> AgentPolicies:
+        """What is set for the agent that answers."""
+        return self._config.agents.get(c.choice.agent, _NO_POLICIES)
+
     def _run(self, c: Candidate, event: Event, base: str | None) -> Run:
         start = c.start
         run_id = start.run_id or self._ids.new("run")
@@ -435,8 +447,8 @@ class Starter:
             model=c.choice.model,
             settings=msgspec.structs.replace(start.settings, model=model),
             policies=Policies(
-                disconnect=start.disconnect or self._config.disconnect,
-                recovery=start.recovery or self._config.recovery,
+                disconnect=start.disconnect or self._policies(c).disconnect or self._config.disconnect,
+                recovery=start.recovery or self._policies(c).recovery or self._config.recovery,
             ),
             metadata=start.metadata,
             store=start.store,

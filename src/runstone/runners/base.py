@@ -42,7 +42,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent can.
 
     `steer`: take new input while it runs. `approvals`: pause for a decision. `durable_approvals`: a pause survives a
-    restart. `client_tools`: honour tools that the client declares. `models`: another model may be asked for by name;
+    restart. `checkpoints`: go on after a crash where it was. `regenerate`: answer an earlier turn again, and begin a branch.
+    `client_tools`: honour tools that the client declares. `models`: another model may be asked for by name;
     `model_names` are those it knows, empty when any name may be tried.
     """
 
@@ -50,6 +51,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     steer: Capability = no("the agent does not read its inbox")
     approvals: Capability = no("the agent does not ask for approvals")
     durable_approvals: Capability = no("the agent's pauses live in this process")
+    checkpoints: Capability = no("the agent keeps nothing to go on from after a crash")
+    regenerate: Capability = NATIVE
     client_tools: Capability = no("the agent does not use tools that the client declares")
     models: Capability = no("the agent chooses its model itself")
     model_names: list[str] = []

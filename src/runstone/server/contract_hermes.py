@@ -226,8 +226,8 @@ auth; c; object; type bearer, required
 features; s; object; what works here
 endpoints; s; object; method and path of each
 reasons; x; object; why the rest does not
-agents; x; object; each agent's capabilities: native, emulated or none with a reason
-policies; x; object; the words of busy, disconnect and recovery, and the defaults
+agents; x; object; each agent's capabilities (native, emulated or none with a reason), models, and words of each policy
+formats; x; array; of a session's stream
 """)
 _HEALTH: Final = fields_of(
     "status; c; string; ok\nplatform; c; string; hermes-agent\nversion; c; string; of this server"

@@ -277,6 +277,16 @@ class Abilities(Protocol):
         ...
 
     @property
+    def checkpoints(self) -> Ability:
+        """Go on after a crash where it was."""
+        ...
+
+    @property
+    def regenerate(self) -> Ability:
+        """Answer an earlier turn again."""
+        ...
+
+    @property
     def client_tools(self) -> Ability:
         """Honour tools that the client declares."""
         ...
@@ -297,7 +307,6 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     cors: bool = False
     session_header: bool = True
     idempotency_seconds: int = 86_400
-    regenerate: bool = True
     session_events: bool = True
     websocket: bool = False
 
@@ -313,6 +322,8 @@ def capabilities(can: Abilities, served: Served) -> dict[str, Any]:
             ("run_steer", can.steer),
             ("run_stop", can.stop),
             ("run_approval_response", can.approvals),
+            ("run_regenerate", can.regenerate),
+            ("durable_approvals", can.durable_approvals),
             ("model_options", can.models),
             ("client_tools", can.client_tools),
         )
@@ -339,8 +350,17 @@ def capabilities(can: Abilities, served: Served) -> dict[str, Any]:
 
 
 #: What every agent has by being driven by this server, whatever its framework.
-_OF_THE_SERVER: Final = ("start", "resume", "history", "subscribe", "regenerate")
-_OF_THE_AGENT: Final = ("stop", "steer", "approvals", "durable_approvals", "client_tools", "models")
+_OF_THE_SERVER: Final = ("start", "resume", "history", "subscribe")
+_OF_THE_AGENT: Final = (
+    "stop",
+    "steer",
+    "regenerate",
+    "approvals",
+    "durable_approvals",
+    "checkpoints",
+    "client_tools",
+    "models",
+)
 
 
 def abilities(can: Abilities) -> dict[str, dict[str, Any]]:
@@ -389,7 +409,7 @@ def _features(can: Abilities, served: Served) -> dict[str, Any]:
         "session_key_header": None,
         "cors": served.cors,
         "run_resume": True,
-        "run_regenerate": served.regenerate,
+        "run_regenerate": _offers(can.regenerate),
         "session_events": served.session_events,
         "session_events_websocket": served.websocket,
         "client_tools": _offers(can.client_tools),
@@ -421,7 +441,7 @@ def _endpoints(can: Abilities, served: Served) -> dict[str, tuple[str, str]]:
         "run_stop": (_offers(can.stop), "POST", f"{run}/stop"),
         "run_steer": (_offers(can.steer), "POST", f"{run}/steer"),
         "run_approval": (_offers(can.approvals), "POST", f"{run}/approval"),
-        "run_regenerate": (served.regenerate, "POST", f"{run}/regenerate"),
+        "run_regenerate": (_offers(can.regenerate), "POST", f"{run}/regenerate"),
         "session_events": (served.session_events, "GET", f"{session}/events"),
     }
     return endpoints | {name: (method, path) for name, (is_offered, method, path) in optional.items() if is_offered}

@@ -231,6 +231,8 @@ def _capabilities(graph: Any, options: RunnerOptions) -> Capabilities:
     return Capabilities(
         approvals=approvals,
         durable_approvals=approvals if saver is False else durable,
+        checkpoints=approvals if saver is False else durable,
+        regenerate=no("the graph keeps the session's memory itself") if options.memory == "framework" else NATIVE,
         steer=steer_capability(graph, makes_own_state=options.hooks.prepare_state is not None),
         client_tools=NATIVE if options.client_tools else no("the graph has its own tools"),
         models=models,

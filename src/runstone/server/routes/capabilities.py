@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
+from runstone.config import AgentPolicies
 from runstone.core.runs import BusyPolicy, DisconnectPolicy, RecoveryPolicy
+from runstone.engine.engine import Engine
 from runstone.protocols.hermes.errors import error_body
 from runstone.protocols.hermes.objects import Served, abilities, capabilities
 from runstone.server.calls import Call
 from runstone.server.errors import JsonResponse
+from runstone.server.routes.subscription import formats
 from runstone.server.routing import Route
 from runstone.version import __version__
 
@@ -25,17 +28,31 @@ async def document(call: Call) -> JsonResponse:
     )
     body = capabilities(engine.agents[engine.default_agent].capabilities, served)
     body["agents"] = {name: _agent(call, name) for name in engine.agents}
-    body["policies"] = {
-        "busy": {"words": list(get_args(BusyPolicy)), "default": config.engine.busy},
-        "disconnect": {"words": list(get_args(DisconnectPolicy)), "default": config.engine.disconnect},
-        "recovery": {"words": list(get_args(RecoveryPolicy)), "default": config.engine.recovery},
-    }
+    body["formats"] = sorted(formats(call))
     return JsonResponse(body)
 
 
 def _agent(call: Call, name: str) -> dict[str, Any]:
     runner = call.engine.agents[name]
-    return {"framework": runner.name, "capabilities": abilities(runner.capabilities)}
+    return {
+        "framework": runner.name,
+        "capabilities": abilities(runner.capabilities),
+        "models": runner.capabilities.model_names,
+        "policies": _policies(call.engine, name),
+    }
+
+
+def _policies(engine: Engine, agent: str) -> dict[str, Any]:
+    """The words that a start of the agent may say, and what holds when it says none."""
+    config, can = engine.config, engine.agents[agent].capabilities
+    own = config.agents.get(agent, AgentPolicies())
+    busy = [word for word in get_args(BusyPolicy) if word != "steer" or can.steer.level != "none"]
+    recovery = [word for word in get_args(RecoveryPolicy) if word != "resume" or can.checkpoints.level != "none"]
+    return {
+        "busy": {"words": busy, "default": own.busy or config.busy},
+        "disconnect": {"words": list(get_args(DisconnectPolicy)), "default": own.disconnect or config.disconnect},
+        "recovery": {"words": recovery, "default": own.recovery or config.recovery},
+    }
 
 
 async def health(call: Call) -> JsonResponse:

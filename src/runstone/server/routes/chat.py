@@ -17,6 +17,7 @@ from runstone.protocols.chat.encode import Answer, Encoder, echo_of
 from runstone.protocols.chat.errors import error_body, failure_of
 from runstone.protocols.chat.history import history_page
 from runstone.protocols.chat.request import start_from_chat
+from runstone.protocols.hermes.types import SESSION_HEADER
 from runstone.server.calls import DIALECT, RUN_ID, Call
 from runstone.server.errors import JsonResponse
 from runstone.server.routing import Route
@@ -31,7 +32,7 @@ _MAX_PAGE: Final = 200
 async def create(call: Call) -> Response:
     """Start a turn, or attach to the run that an equal request started."""
     body = await call.json()
-    request = start_from_chat(_with_dialect(call, body))
+    request = start_from_chat(_with_headers(call, body))
     start = call.started(request.start)
     cursor = _cursor(call)
     if cursor is not None:
@@ -43,12 +44,14 @@ async def create(call: Call) -> Response:
     return await _whole(call, started, header)
 
 
-def _with_dialect(call: Call, body: dict[str, Any]) -> dict[str, Any]:
-    """The body, naming the dialect that a header or the settings choose where it names none itself."""
+def _with_headers(call: Call, body: dict[str, Any]) -> dict[str, Any]:
+    """The body, with the dialect that a header or the settings choose and the session that a client of Hermes names."""
     word = call.request.headers.get(DIALECT)
     if word is None and call.config.chat.dialect != "openai":
         word = call.config.chat.dialect
-    return {"dialect": word, **body} if word is not None else body
+    session_id = call.request.headers.get(SESSION_HEADER)
+    said = {"dialect": word, "session_id": session_id}
+    return {**{name: value for name, value in said.items() if value is not None}, **body}
 
 
 def _cursor(call: Call) -> Cursor | None:
@@ -77,7 +80,7 @@ async def _stream(call: Call, started: Started, header: Header, cursor: Cursor |
         Encoder(header, include_usage=echo.include_usage, dialect=echo.dialect),
         run_id=run.id,
         ping_after=call.config.server.ping_after,
-        headers={RUN_ID: run.id},
+        headers={RUN_ID: run.id, SESSION_HEADER: run.session_id},
         on_gone=lambda: stop_with_connection(call, started),
     )
     if cursor is not None:
@@ -98,7 +101,7 @@ async def _whole(call: Call, started: Started, header: Header) -> JsonResponse:
 
 
 def _answered(answer: Answer, run: Run) -> JsonResponse:
-    named = {RUN_ID: run.id}
+    named = {RUN_ID: run.id, SESSION_HEADER: run.session_id}
     if answer.ended is not None and answer.ended.outcome != "completed":
         failed = error_body(failure_of(answer.ended))
         return JsonResponse(failed.body, status=failed.status, headers={**failed.headers, **named})
