@@ -105,7 +105,7 @@ NARROW_IMPORTS = (
     ),
     (
         "runstone.storage",
-        ("runstone.app", "runstone.testing", "runstone.engine", "runstone.attachments", "runstone.server"),
+        ("runstone.app", "runstone.testing", "runstone.engine", "runstone.attachments", "runstone.server", "runstone.cli"),
         "conformance and adapters look at a server from outside",
     ),
     (

@@ -189,6 +189,18 @@ def database_of(config: StorageConfig) -> Path | None:
     return Path(place)
 
 
+def reading_store(config: StorageConfig) -> Store:
+    """The database that `storage.url` names, for a command that only reads, beside a server or without one.
+
+    Raises:
+        ConfigError: there is nothing to read: it is in memory, or see `database_of`.
+    """
+    path = database_of(config)
+    if path is None:
+        raise ConfigError("storage.url is 'memory', which only its own server can read", option="storage.url")
+    return SqliteStore(path, read_only=True)
+
+
 def storage_of(config: StorageConfig) -> tuple[Store, FileStore]:
     """The stores that `storage.url` names: files lie beside the database.
 

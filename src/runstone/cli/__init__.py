@@ -6,11 +6,13 @@ Rule: what the user can mend is one sentence on stderr and exit status 2; a trac
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from runstone.cli import run
-from runstone.errors import ConfigError, StorageUnavailable
+from runstone.cli import run, runs, sessions
+from runstone.cli.printing import plain
+from runstone.errors import BackendError, ConfigError, NotFound, StorageUnavailable
 from runstone.version import __version__
 
 
@@ -19,7 +21,8 @@ def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(prog="runstone", description="Serve an agent over every protocol.")
     whole.add_argument("--version", action="version", version=f"runstone {__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run.add_to(commands)
+    for command in (run, runs, sessions):
+        command.add_to(commands)
     return whole
 
 
@@ -31,6 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, StorageUnavailable) as e:
         print(f"runstone: {e.message}", file=sys.stderr)
         return 2
+    except (BackendError, NotFound) as e:
+        print(f"runstone: {plain(e.message)}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read has had enough; nothing more may be written, not even at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         return 130
     return status

@@ -75,8 +75,8 @@ async def stream(call: Call) -> Response:
 
 async def socket(call: Call) -> Response:
     """As a WebSocket."""
-    offered = call.request.scope["subprotocols"]
-    chosen = SUBPROTOCOL if SUBPROTOCOL in offered else None
+    scope = call.request.scope
+    chosen = SUBPROTOCOL if "subprotocols" in scope and SUBPROTOCOL in scope["subprotocols"] else None
     feed = await _feed(call)
     return SessionSocket(feed, headers={SESSION_HEADER: call.params["session_id"]}, subprotocol=chosen)
 
