@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.types import Message
 
 from runstone.errors import InvalidRequest
-from runstone.server.limits import check_depth, object_from_json
+from runstone.server.errors import HttpError
+from runstone.server.limits import body_bytes, check_depth, object_from_json
 
 values = st.recursive(
     st.none() | st.text(alphabet='ab[]{}"\\,: é') | st.integers(),
@@ -54,3 +58,15 @@ def test_a_flood_of_small_values() -> None:
     """More arrays than anybody needs are refused before they take gigabytes."""
     with pytest.raises(InvalidRequest, match="too many"):
         check_depth(b"[" + b"[]," * 1_000_001, 100)
+
+
+async def test_a_body_that_stops_coming() -> None:
+    """A client that sends half a body and then nothing is told so, and does not hold the request for ever."""
+    pieces: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> Message:
+        return pieces.pop() if pieces else await asyncio.Future()
+
+    with pytest.raises(HttpError) as refused:
+        await body_bytes(Request({"type": "http", "headers": []}, receive), 100, silence=0.01)
+    assert refused.value.answer.status == 408

@@ -5,6 +5,7 @@ Rule: everything is counted while it comes in; a Content-Length is believed only
 
 from __future__ import annotations
 
+import asyncio
 import re
 from array import array
 from itertools import accumulate
@@ -19,7 +20,9 @@ from runstone.server.errors import HttpError
 
 _JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.!#$&^_-]+\+)?json", re.IGNORECASE)
 #: Brackets in one document; decoding as many small values as a 64 MB body can hold would take gigabytes.
-_MAX_BRACKETS: Final = 1_000_000
+_MAX_BRACKETS: Final = 200_000
+#: Seconds that a body may be silent.
+_LONGEST_SILENCE: Final = 60.0
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
@@ -53,24 +56,32 @@ def check_length(request: Request, max_bytes: int) -> None:
         raise too_large(max_bytes)
 
 
-async def body_bytes(request: Request, max_bytes: int) -> bytes:
+async def body_bytes(request: Request, max_bytes: int, *, silence: float = _LONGEST_SILENCE) -> bytes:
     """The body.
 
     Raises:
         LimitExceeded: it is larger than `max_bytes`.
+        HttpError: it stopped coming, for `silence` seconds.
         Gone: the client left.
     """
     check_length(request, max_bytes)
     pieces: list[bytes] = []
     size = 0
+    now = asyncio.get_running_loop().time
     try:
-        async for piece in request.stream():
-            size += len(piece)
-            if size > max_bytes:
-                raise too_large(max_bytes)
-            pieces.append(piece)
+        async with asyncio.timeout(silence) as limit:
+            async for piece in request.stream():
+                size += len(piece)
+                if size > max_bytes:
+                    raise too_large(max_bytes)
+                pieces.append(piece)
+                limit.reschedule(now() + silence)
     except ClientDisconnect as e:
         raise Gone from e
+    except TimeoutError as e:
+        raise HttpError(
+            408, "The rest of the body did not come.", code="request_timeout", headers={"connection": "close"}
+        ) from e
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

@@ -20,6 +20,7 @@ import uvicorn
 from runstone.config import ServerConfig
 from runstone.errors import ConfigError
 from runstone.server.app import HttpApp
+from runstone.server.connections import HttpConnection
 
 #: What streams may take for their last frames when all runs have ended.
 _LAST_FRAMES: Final = 5
@@ -95,6 +96,7 @@ def run_server(app: HttpApp, config: ServerConfig, *, ready: Callable[[str], Non
     listener = _listener(config.host, config.port)
     settings = uvicorn.Config(
         app,
+        http=HttpConnection,
         lifespan="on",
         access_log=False,
         server_header=False,
