@@ -53,10 +53,18 @@ class ConfigError(RunstoneError):
         self.option = option
 
 
+#: What a caller sent is shown to it, but not a megabyte of it.
+_LONGEST_MESSAGE = 1_000
+
+
 class RequestError(RunstoneError):
-    """The caller can mend it."""
+    """The caller can mend it. A long message is cut."""
 
     code = "invalid_request"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        is_long = len(message) > _LONGEST_MESSAGE
+        super().__init__(f"{message[:_LONGEST_MESSAGE]}..." if is_long else message, code=code)
 
 
 class InvalidRequest(RequestError):

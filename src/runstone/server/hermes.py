@@ -16,11 +16,12 @@ from runstone.protocols.hermes.encode import Encoder as HermesEncoder
 from runstone.protocols.hermes.objects import started as receipt
 from runstone.protocols.hermes.request import checked_idempotency_key
 from runstone.protocols.hermes.sessions import FrameCount, place_from_request, with_session_defaults
-from runstone.protocols.hermes.types import REPLAYED_HEADER, SESSION_HEADER
+from runstone.protocols.hermes.types import REPLAYED_HEADER
 from runstone.protocols.native.encode import Encoder as NativeEncoder
 from runstone.server.calls import RUN_ID, Call
 from runstone.server.errors import JsonResponse
 from runstone.server.runs import header_of, stop_with_connection
+from runstone.server.session_header import session_header
 from runstone.server.streaming import EventStream
 
 LAST_EVENT_ID: Final = "last-event-id"
@@ -62,7 +63,7 @@ def prepared(call: Call, start: Start, session: Session | None) -> Start:
 
 def names_of(run: Run) -> dict[str, str]:
     """What every answer about a run says of it."""
-    return {RUN_ID: run.id, SESSION_HEADER: run.session_id}
+    return {RUN_ID: run.id, **session_header(run.session_id)}
 
 
 def headers_of(started: Started) -> dict[str, str]:

@@ -17,11 +17,11 @@ from runstone.protocols.chat.encode import Answer, Encoder, echo_of
 from runstone.protocols.chat.errors import error_body, failure_of
 from runstone.protocols.chat.history import history_page
 from runstone.protocols.chat.request import start_from_chat
-from runstone.protocols.hermes.types import SESSION_HEADER
 from runstone.server.calls import DIALECT, RUN_ID, Call
 from runstone.server.errors import JsonResponse
 from runstone.server.routing import Route
 from runstone.server.runs import StoredBytes, begin, followed, header_of, leg_after, logged, stop_with_connection
+from runstone.server.session_header import session_header, session_of_header
 from runstone.server.streaming import EventStream
 
 _PREFIX: Final = "chatcmpl-"
@@ -49,7 +49,7 @@ def _with_headers(call: Call, body: dict[str, Any]) -> dict[str, Any]:
     word = call.request.headers.get(DIALECT)
     if word is None and call.config.chat.dialect != "openai":
         word = call.config.chat.dialect
-    session_id = call.request.headers.get(SESSION_HEADER)
+    session_id = session_of_header(call.request)
     said = {"dialect": word, "session_id": session_id}
     return {**{name: value for name, value in said.items() if value is not None}, **body}
 
@@ -80,7 +80,7 @@ async def _stream(call: Call, started: Started, header: Header, cursor: Cursor |
         Encoder(header, include_usage=echo.include_usage, dialect=echo.dialect),
         run_id=run.id,
         ping_after=call.config.server.ping_after,
-        headers={RUN_ID: run.id, SESSION_HEADER: run.session_id},
+        headers={RUN_ID: run.id, **session_header(run.session_id)},
         on_gone=lambda: stop_with_connection(call, started),
     )
     if cursor is not None:
@@ -101,7 +101,7 @@ async def _whole(call: Call, started: Started, header: Header) -> JsonResponse:
 
 
 def _answered(answer: Answer, run: Run) -> JsonResponse:
-    named = {RUN_ID: run.id, SESSION_HEADER: run.session_id}
+    named = {RUN_ID: run.id, **session_header(run.session_id)}
     if answer.ended is not None and answer.ended.outcome != "completed":
         failed = error_body(failure_of(answer.ended))
         return JsonResponse(failed.body, status=failed.status, headers={**failed.headers, **named})

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from runstone.core.commands import Start
 from runstone.core.events import RunEnded
-from runstone.core.ids import checked_run_id, checked_session_id
+from runstone.core.ids import checked_run_id
 from runstone.core.items import ApprovalItem
 from runstone.core.runs import Run
 from runstone.errors import AlreadyDecided, CursorExpired, InvalidRequest, NotFound
@@ -31,7 +31,7 @@ from runstone.protocols.hermes.encode import pending_steer, truncated
 from runstone.protocols.hermes.errors import error_body
 from runstone.protocols.hermes.history import last_answer, rows_of
 from runstone.protocols.hermes.request import turn_from_runs, with_history
-from runstone.protocols.hermes.types import CLOSED, OPENED, SESSION_HEADER
+from runstone.protocols.hermes.types import CLOSED, OPENED
 from runstone.protocols.hermes.vocabulary import choice_of
 from runstone.protocols.sse import HEADERS, MEDIA_TYPE, to_bytes
 from runstone.server.calls import Call
@@ -52,6 +52,7 @@ from runstone.server.hermes import (
 )
 from runstone.server.routing import Route
 from runstone.server.runs import begin
+from runstone.server.session_header import session_of_header
 
 _FORMATS: Final[dict[str, MakeEncoder]] = {"runs": runs_words, "hermes": session_words, "native": native_words}
 _PAGE: Final = 1_000
@@ -70,9 +71,9 @@ async def create(call: Call) -> Response:
     """Start a turn; the receipt. Without a session the run gets one of its own, with the id of the run."""
     request = turn_from_runs(await call.json())
     start = request.start
-    named = call.request.headers.get(SESSION_HEADER)
+    named = session_of_header(call.request)
     if start.session_id is None and start.continues is None and named:
-        start = msgspec.structs.replace(start, session_id=checked_session_id(named, param=SESSION_HEADER))
+        start = msgspec.structs.replace(start, session_id=named)
         request = msgspec.structs.replace(request, start=start)
     session = None if start.session_id is None else await call.engine.store.session(call.owner, start.session_id)
     if request.history and (session is None or session.head is None):

@@ -11,13 +11,13 @@ from runstone.protocols.base import Header
 from runstone.protocols.chat.encode import Encoder as ChatEncoder
 from runstone.protocols.chat.encode import echo_of
 from runstone.protocols.hermes.errors import error_body
-from runstone.protocols.hermes.types import SESSION_HEADER
 from runstone.protocols.native.encode import MakeEncoder
 from runstone.protocols.native.request import Subscription, subscription_from_query
 from runstone.server.calls import Call
 from runstone.server.hermes import LAST_EVENT_ID, native_words, session_words
 from runstone.server.routes.hermes_sessions import session_of
 from runstone.server.routing import SOCKET, Route
+from runstone.server.session_header import session_header
 from runstone.server.subscribing import SUBPROTOCOL, Feed, SessionSocket, SessionStream
 
 
@@ -69,7 +69,7 @@ def _position(wanted: Subscription) -> int | None:
 async def stream(call: Call) -> Response:
     """As an event stream."""
     feed = await _feed(call)
-    headers = {SESSION_HEADER: call.params["session_id"]}
+    headers = session_header(call.params["session_id"])
     return SessionStream(feed, headers=headers, ping_after=call.config.server.ping_after)
 
 
@@ -78,7 +78,7 @@ async def socket(call: Call) -> Response:
     scope = call.request.scope
     chosen = SUBPROTOCOL if "subprotocols" in scope and SUBPROTOCOL in scope["subprotocols"] else None
     feed = await _feed(call)
-    return SessionSocket(feed, headers={SESSION_HEADER: call.params["session_id"]}, subprotocol=chosen)
+    return SessionSocket(feed, headers=session_header(call.params["session_id"]), subprotocol=chosen)
 
 
 _PATH: Final = "/api/sessions/{session_id}/events"
