@@ -184,6 +184,23 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent: str | None = None
 
 
+def session_status(head: Run | None) -> SessionStatus:
+    """The status of a session by the newest run that it shows; None when it has none.
+
+    A run that waits for a decision leaves its session idle: the next start is not refused.
+    """
+    if head is None:
+        return "idle"
+    if head.is_active:
+        return "running"
+    return "error" if head.status in ("failed", "interrupted") else "idle"
+
+
+def backend_status(head: Run | None) -> str:
+    """Our finer word for it: the run's status, or `idle`."""
+    return "idle" if head is None else head.status
+
+
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a runner is given. `history`: the chain before this turn, oldest first; `input`: this turn's items.
 

@@ -13,7 +13,7 @@ import msgspec
 
 from runstone.core.content import DataPart, Part, RefusalPart, TextPart, text_of
 from runstone.core.items import ApprovalItem, FileItem, Item, Message, Reasoning, ToolCall, ToolResult
-from runstone.core.runs import Run, Session, SessionStatus
+from runstone.core.runs import Run, Session, backend_status, session_status
 from runstone.core.transcript import HistoryRow, Page
 from runstone.protocols.chat.types import HistoryMessage, HistoryPage, HistoryRun, HistorySession, ToolCallWire
 from runstone.protocols.openai import Blobs, json_text, known_usage, part_to_chat
@@ -38,18 +38,8 @@ def history_page(page: Page, session: Session, head: Run | None, *, blobs: Blobs
 
 def session_to_wire(session: Session, head: Run | None) -> HistorySession:
     """Id, title and status; the status is one of four words, ours is kept beside it."""
-    ours = "idle" if head is None else head.status
-    metadata = {**session.metadata, "backendStatus": ours}
-    return {"id": session.id, "status": _status(head), "title": session.title, "metadata": metadata}
-
-
-def _status(head: Run | None) -> SessionStatus:
-    """A run that waits for a decision leaves its session idle: the next start is not refused."""
-    if head is None:
-        return "idle"
-    if head.is_active:
-        return "running"
-    return "error" if head.status in ("failed", "interrupted") else "idle"
+    metadata = {**session.metadata, "backendStatus": backend_status(head)}
+    return {"id": session.id, "status": session_status(head), "title": session.title, "metadata": metadata}
 
 
 def _run(run: Run, page: Page) -> HistoryRun:

@@ -15,7 +15,7 @@ import msgspec
 
 from runstone.core.content import DataPart, FilePart, ImagePart, Part, RefusalPart, TextPart, text_of
 from runstone.core.items import ApprovalItem, FileItem, Item, Message, Reasoning, ToolCall, ToolResult
-from runstone.core.runs import Run, RunStatus, Session, SessionStatus, Usage
+from runstone.core.runs import Run, RunStatus, Session, Usage, backend_status, session_status
 from runstone.core.transcript import HistoryRow, Page
 from runstone.protocols.hermes.sessions import MessagesQuery, shown_metadata
 from runstone.protocols.hermes.types import (
@@ -133,17 +133,8 @@ def _cursor(place: tuple[int, int]) -> str:
 def session_state(session: Session, head: Run | None) -> SessionState:
     """Id, title and status; the status is one of four words, ours is kept beside it."""
     metadata = shown_metadata(session)
-    metadata["backendStatus"] = "idle" if head is None else head.status
+    metadata["backendStatus"] = backend_status(head)
     return {"id": session.id, "status": session_status(head), "title": session.title, "metadata": metadata}
-
-
-def session_status(head: Run | None) -> SessionStatus:
-    """A run that waits for a decision leaves its session idle: the next start is not refused."""
-    if head is None:
-        return "idle"
-    if head.is_active:
-        return "running"
-    return "error" if head.status in ("failed", "interrupted") else "idle"
 
 
 def _run(run: Run, page: Page | None) -> HistoryRun:
