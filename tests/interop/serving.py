@@ -22,9 +22,9 @@ _ENDING, _SCENARIOS, _INSTALLATION = 10.0, 60.0, 240.0
 
 
 @contextlib.contextmanager
-def running(folder: Path, agents: Sequence[str], *settings: str) -> Iterator[str]:
-    """The address of a `runstone run` of these agents of `agents.py`; the process ends with the block."""
-    command = [sys.executable, "-m", "runstone", "run", *(f"{_HERE / 'agents.py'}:{name}" for name in agents)]
+def running(folder: Path, agents: Sequence[str], *settings: str, file: str = "agents.py") -> Iterator[str]:
+    """The address of a `runstone run` of these agents of a file; the process ends with the block."""
+    command = [sys.executable, "-m", "runstone", "run", *(f"{_HERE / file}:{name}" for name in agents)]
     command += ["--port", "0", "--db", str(folder / "runs.db"), "--set", "server.drain_timeout=0.5"]
     for setting in settings:
         command += ["--set", setting]
