@@ -105,7 +105,14 @@ NARROW_IMPORTS = (
     ),
     (
         "runstone.storage",
-        ("runstone.app", "runstone.testing", "runstone.engine", "runstone.attachments", "runstone.server", "runstone.cli"),
+        (
+            "runstone.app",
+            "runstone.testing",
+            "runstone.engine",
+            "runstone.attachments",
+            "runstone.server",
+            "runstone.cli",
+        ),
         "conformance and adapters look at a server from outside",
     ),
     (

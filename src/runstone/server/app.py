@@ -130,7 +130,7 @@ class HttpApp:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A socket goes the way of a request; who is refused gets an HTTP answer where the server can give one."""
-        offered = scope["subprotocols"] if "subprotocols" in scope else []
+        offered = list(scope["subprotocols"]) if "subprotocols" in scope else []
         headers = with_offered_key(scope["headers"], offered)
         await self._http({**scope, "type": "http", "method": SOCKET, "headers": headers}, receive, send, socket=scope)
 
