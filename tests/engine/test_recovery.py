@@ -8,6 +8,7 @@ import pytest
 
 from runstone.core.events import AttemptStarted, RunEnded, RunPaused, TextDelta, ToolProgress
 from runstone.core.runs import RunRequest
+from runstone.errors import StorageUnavailable
 from runstone.runners.base import RunContext
 from runstone.runners.compose import Composer
 from runstone.testing import ScriptedRunner
@@ -287,6 +288,23 @@ async def test_graceful_end_lets_runs_end(world: World) -> None:
     held.release.set()
     await bounded(closing)
     assert text_in(await bounded(reading)) == "one two"
+
+
+async def test_readers_of_what_is_left_for_the_next_process(world: World) -> None:
+    """At the end those who follow a queued or a waiting run are told to come again, and do not hold the process up."""
+    engine = world.engine({"agent": Held(), "keeper": Gatekeeper("a1")})
+    await engine.open()
+    first = await engine.start(OWNER, ask(session_id="s"))
+    second = await engine.start(OWNER, ask(session_id="s", busy="queue"))
+    runs = [first.run, second.run, await paused(engine, agent="keeper")]
+    reading = [asyncio.create_task(read_all(engine, run.id)) for run in runs]
+    await settle()
+    await bounded(engine.end_runs())
+    ends = await bounded(asyncio.gather(*reading, return_exceptions=True))
+    assert isinstance(ends[0][-1].body, RunEnded)
+    assert [type(end) for end in ends[1:]] == [StorageUnavailable] * 2
+    assert {end.code for end in ends[1:]} == {"draining"}
+    await bounded(engine.close())
 
 
 async def test_graceful_end_with_an_agent_that_never_unwinds(world: World) -> None:

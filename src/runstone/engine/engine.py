@@ -110,13 +110,16 @@ class Engine:
         self._upkeep.begin()
 
     async def end_runs(self, *, drain_timeout: float = 0.0) -> None:
-        """Admit nothing more, let what runs end for up to `drain_timeout` seconds, interrupt the rest."""
+        """Admit nothing more, let what runs end for up to `drain_timeout` seconds, interrupt the rest; readers end.
+
+        What is queued or waits is left for the next process.
+        """
         self._starter.is_draining = self.live.is_closing = True
         await self.live.wait_idle(drain_timeout)
         for execution in list(self.live.executions.values()):
             execution.stop("interrupted", "shutdown")
         await self.live.wait_idle(self.config.stop_after + 5.0)
-        self.live.sessions.end()
+        self.live.leave()
 
     async def close(self, *, drain_timeout: float = 0.0) -> None:
         """End the runs (`end_runs`) and close runners and store."""

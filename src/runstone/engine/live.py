@@ -61,6 +61,7 @@ class LiveRuns:
         #: Agents' code that did not unwind when it was stopped.
         self.disowned: set[asyncio.Task[None]] = set()
         self.is_closing = False
+        self._is_left = False
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """A task that is kept until it ends; a failure is logged."""
@@ -113,8 +114,17 @@ class LiveRuns:
             soon=self._soon,
             on_broken=self._give_up,
         )
+        if self._is_left:
+            recording.leave()
         self.recordings[(run.owner, run.id)] = recording
         return recording
+
+    def leave(self) -> None:
+        """Nothing is driven any more in this process: who follows a run or a session is told to come again."""
+        self._is_left = True
+        for recording in list(self.recordings.values()):
+            recording.leave()
+        self.sessions.end()
 
     async def load(self, owner: str, run_id: str) -> Recording | None:
         """The recording of a run without an outcome, from memory or the log; None when the run has its outcome.

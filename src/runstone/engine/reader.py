@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from runstone.core.events import Event
 from runstone.engine.recording import Recording
-from runstone.errors import CursorExpired
+from runstone.errors import CursorExpired, StorageUnavailable
 from runstone.storage.base import EventLog
 
 
@@ -51,7 +51,8 @@ class Reader:
 
         Raises:
             CursorExpired: what follows is no longer kept.
-            StorageError: the log cannot be read, or the run was given up for the store's sake: the stream must be cut.
+            StorageError: the log cannot be read, or the run was given up for the store's sake, or goes on only in the next
+                process: the stream must be cut.
         """
         recording = self._recording
         while True:
@@ -71,6 +72,8 @@ class Reader:
                 return []
             if recording.broken is not None:
                 raise recording.broken
+            if recording.is_left:
+                raise StorageUnavailable("The server is shutting down.", code="draining")
             if self._is_woken:
                 self._is_woken = False
                 return None

@@ -65,6 +65,8 @@ class Recording:
         self.readers = 0
         self.broken: StorageError | None = None
         self.is_sealed = False
+        #: This process does nothing more with the run: who follows it has to come again.
+        self.is_left = False
         self.dropped = 0
         self.must_wait = False
         self._log = log
@@ -275,6 +277,11 @@ class Recording:
     def seal(self) -> None:
         """Take nothing more: what comes later is counted and dropped."""
         self.is_sealed = True
+
+    def leave(self) -> None:
+        """The process ends; unless the run has ended, too, its readers are told so when they have read what is there."""
+        self.is_left = self.state.ended is None
+        self._wake()
 
     # -- reading
 

@@ -578,7 +578,8 @@ def error_body(error: RunstoneError) -> ErrorBody:
         case Unsupported():
             return _answer(400, message, param=error.param, code="unsupported_parameter")
         case StorageUnavailable():
-            busy = error_object("The store cannot be used now; try again later.", type="server_error", code=error.code)
+            why = message if error.code == "draining" else "The store cannot be used now; try again later."
+            busy = error_object(why, type="server_error", code=error.code)
             return ErrorBody(status=503, body={"error": busy}, headers={"retry-after": "2"})
         case RunnerError():
             return ErrorBody(
