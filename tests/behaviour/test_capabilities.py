@@ -11,7 +11,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from runstone import __version__
 from runstone.app import App
-from runstone.config import AgentPolicies, Config, EngineConfig
+from runstone.config import AgentPolicies, Config, EngineConfig, config_from
 from runstone.errors import ConfigError
 from runstone.runners.base import Capabilities
 from runstone.runners.function import agent
@@ -245,3 +245,10 @@ async def test_an_agent_with_a_memory_of_its_own(tmp_path: Path) -> None:
     )
     assert "run_regenerate" not in document["endpoints"]
     await app.close()
+
+
+@pytest.mark.parametrize("policies", ['{"a": {"busy": "sometimes"}}', '{"a": {"bussy": "queue"}}', '{"a": "queue"}'])
+def test_unknown_policies_of_an_agent_stop_the_start(policies: str) -> None:
+    """A word or a name that no policy has stops the start."""
+    with pytest.raises(ConfigError, match=r"engine\.agents"):
+        config_from(settings=[f"engine.agents={policies}"], environment={})

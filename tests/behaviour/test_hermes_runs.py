@@ -733,3 +733,23 @@ async def test_agent_errors_are_not_shown(live: Control) -> None:
         assert (answer.json["error"]["message"], run["error"], run["status"]) == (message, message, "failed")
         assert "hunter2" not in str(await client.history(text))
     assert {"failed"} <= OVER
+
+
+async def test_a_stream_of_a_steered_turn(control: Control) -> None:
+    """A streamed turn that was steered into a running one is that run's stream from where its input was delivered."""
+    control.say = digging = Digging()
+    client = control.hermes()
+    await client.begin("one", session_id="s", run_id="r1")
+    await digging.digs.wait()
+    native = await client.open("GET", "/v1/runs/r1/events?format=native")
+    second = client.send("POST", "/api/sessions/s/chat/stream", json={"message": "two", "busy": "steer"})
+    await native.until("input_received")
+    await native.close()
+    digging.release.set()
+    digging.end.set()
+    await second.started()
+    frames = frames_of(await second.rest())
+    assert names(frames) == ["assistant.delta", "assistant.completed", "run.completed", "done"]
+    assert frames[0].json["run_id"] == "r1" and said(frames) == "Heard two."
+    assert "idempotency-replayed" not in dict(second.headers)
+    assert spoken(await client.history())[-2:] == [("user", "two"), ("assistant", "Heard two.")]

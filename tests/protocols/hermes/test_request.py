@@ -10,16 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runstone.core.content import ImagePart, TextPart
-from runstone.core.items import Item, Message
+from runstone.core.items import Item, Message, ToolResult
 from runstone.core.runs import PendingApproval, Session, Settings
 from runstone.errors import AlreadyDecided, CursorUnknown, InvalidRequest, RequestError, Unsupported
 from runstone.protocols.base import Cursor
 from runstone.protocols.hermes.commands import (
+    RunsQuery,
     approval_from_body,
     decisions_of,
     regenerate_from_body,
+    runs_query,
     steer_from_body,
     stop_reason,
+    tool_outputs_from_body,
 )
 from runstone.protocols.hermes.request import (
     checked_idempotency_key,
@@ -34,14 +37,17 @@ from runstone.protocols.hermes.sessions import (
     fork_from_body,
     forked_title,
     is_hidden,
+    matches,
     messages_query,
     patch_from_body,
     patched,
     place_from_request,
     session_from_body,
     sessions_query,
+    shown_metadata,
     source_of,
     title_taken,
+    with_metadata,
     with_session_defaults,
 )
 
@@ -488,6 +494,7 @@ def test_a_messages_query_has_hermes_defaults() -> None:
     assert messages_query({"limit": "9999", "order": "latest"}) == MessagesQuery(limit=500, order="latest")
     assert messages_query({"limit": "2", "before": "7.0"}) == MessagesQuery(limit=2, order="latest", before="7.0")
     assert messages_query({"limit": "0"}).limit == 0
+    assert messages_query({"after": "7.2"}) == MessagesQuery(order="oldest", start=(7, 2))
 
 
 @pytest.mark.parametrize(
@@ -499,6 +506,10 @@ def test_a_messages_query_has_hermes_defaults() -> None:
         {"order": "bad"},
         {"before": "7.0", "order": "oldest"},
         {"before": "7.0", "offset": "1"},
+        {"after": "7.0", "before": "9.0"},
+        {"after": "7.0", "offset": "1"},
+        {"after": "7.0", "order": "latest"},
+        {"after": "7"},
     ],
 )
 def test_a_wrong_messages_query_is_refused(query: dict[str, str]) -> None:
@@ -520,6 +531,74 @@ def test_a_stream_goes_on_after_an_id_or_a_frame_number() -> None:
         place_from_request(None, {"last_seq": "-1"})
 
 
+def test_a_fork_may_end_at_a_message() -> None:
+    """`message_id` is the id of a row; what cannot be one is refused."""
+    assert fork_from_body({"message_id": 7_000_000}).until == 7_000_000
+    for wrong in ("7", -1, True, 1.5):
+        with pytest.raises(InvalidRequest):
+            fork_from_body({"message_id": wrong})
+
+
+def test_metadata_is_the_clients_but_for_hermes_own() -> None:
+    """A client sees and replaces its own keys; Hermes' fields are neither shown nor lost nor settable."""
+    kept = session(metadata={"a": 1, "hermes_source": "bot"})
+    assert shown_metadata(kept) == {"a": 1}
+    assert with_metadata(kept, {"b": 2}) == {"b": 2, "hermes_source": "bot"}
+    after = patched(kept, patch_from_body({"metadata": {"c": 3}, "unread": True}), now=1.0)
+    assert after.metadata == {"c": 3, "hermes_source": "bot", "hermes_unread": "true"}
+    for body in (session_from_body, patch_from_body):
+        with pytest.raises(InvalidRequest):
+            body({"metadata": {"hermes_source": "me"}})
+
+
+def test_what_a_list_of_sessions_has() -> None:
+    """Title and source are matched exactly; hidden sessions come only when asked for with their title."""
+    shown, hidden = session(title="A"), session(title="A", metadata={"hermes_hidden": "true", "hermes_source": "bot"})
+    assert matches(shown, sessions_query({})) and not matches(hidden, sessions_query({}))
+    assert matches(hidden, sessions_query({"title": "A", "include_hidden": "1"}))
+    assert not matches(shown, sessions_query({"title": "B"}))
+    assert not matches(shown, sessions_query({"source": "bot"}))
+    assert sessions_query({"search": "a b"}).search == "a b"
+
+
+def test_runs_are_asked_for_by_session_status_and_place() -> None:
+    """A query of runs in Hermes' words; what is no word, number or id is refused."""
+    found = runs_query({"status": "waiting_for_approval,failed", "limit": "3", "session_id": "s", "before": "r1"})
+    assert (found.statuses, found.limit, found.session_id, found.before) == (["waiting", "failed"], 3, "s", "r1")
+    assert runs_query({}) == RunsQuery()
+    wrong = (
+        {"status": "stopping"},
+        {"status": ""},
+        {"limit": "0"},
+        {"limit": "201"},
+        {"limit": "x"},
+        {"before": "a b"},
+    )
+    for query in (*wrong, {"session_id": "a/b"}):
+        with pytest.raises(InvalidRequest):
+            runs_query(query)
+
+
+def test_tool_outputs_are_results_of_the_clients_calls() -> None:
+    """Outputs become results in order, values as JSON text, errors marked; malformed ones are refused."""
+    body = {
+        "tool_outputs": [
+            {"tool_call_id": "c1", "output": {"a": 1}},
+            {"tool_call_id": "c2", "output": "x", "error": True},
+        ]
+    }
+    start = tool_outputs_from_body(body, "r1")
+    assert start.continues == "r1"
+    results = [item for item in start.input if isinstance(item, ToolResult)]
+    assert [(item.item_id, item.call_id, item.text, item.is_error) for item in results] == [
+        ("in1", "c1", '{"a":1}', False),
+        ("in2", "c2", "x", True),
+    ]
+    for wrong in ({}, {"tool_outputs": []}, {"tool_outputs": ["x"]}, {"tool_outputs": [{"output": "x"}]}):
+        with pytest.raises(InvalidRequest):
+            tool_outputs_from_body(wrong, "r1")
+
+
 # -- everything
 
 
@@ -532,6 +611,8 @@ def test_any_json_is_read_or_refused(body: Any) -> None:
         lambda: steer_from_body(body).content,
         lambda: approval_from_body(body),
         lambda: regenerate_from_body(body, "r").start.input,
+        lambda: tool_outputs_from_body(body, "r").input,
+        lambda: fork_from_body(body),
         lambda: session_from_body(body),
         lambda: patch_from_body(body),
     )
