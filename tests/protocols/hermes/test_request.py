@@ -374,7 +374,7 @@ def test_an_answer_carries_what_it_says() -> None:
 
 def test_it_is_never_guessed_which_approval_is_meant() -> None:
     """With an id that one, with `all` every one, without either the only one; several or none are refused."""
-    reply = approval_from_body({"choice": "deny"})
+    reply = approval_from_body({"choice": "deny", "approval_id": ""})
     with pytest.raises(InvalidRequest) as e:
         decisions_of(reply, [ONE, TWO])
     assert e.value.code == "approval_ambiguous" and "'a2'" in e.value.message
@@ -594,6 +594,7 @@ def test_tool_outputs_are_results_of_the_clients_calls() -> None:
         ("in1", "c1", '{"a":1}', False),
         ("in2", "c2", "x", True),
     ]
+    wrong: dict[str, Any]
     for wrong in ({}, {"tool_outputs": []}, {"tool_outputs": ["x"]}, {"tool_outputs": [{"output": "x"}]}):
         with pytest.raises(InvalidRequest):
             tool_outputs_from_body(wrong, "r1")

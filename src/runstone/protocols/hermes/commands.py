@@ -200,7 +200,8 @@ def approval_from_body(body: object) -> ApprovalReply:
         arguments = msgspec.json.encode(arguments).decode()
     return ApprovalReply(
         choice=None if choice is None else choice.strip(),
-        approval_id=opt_str(fields, first_of(fields, "request_id", "approval_id")[0]),
+        # Clients that know no id send an empty one.
+        approval_id=opt_str(fields, "request_id") or opt_str(fields, "approval_id") or None,
         is_for_all=bool(opt_bool(fields, "all") or opt_bool(fields, "resolve_all")),
         arguments=arguments,
         value=first_of(fields, "value")[1],

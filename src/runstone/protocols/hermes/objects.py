@@ -391,6 +391,7 @@ def _features(can: Abilities, served: Served) -> dict[str, Any]:
         "run_steer": _offers(can.steer),
         "run_approval_response": _offers(can.approvals),
         "approval_events": _offers(can.approvals),
+        "approval_identity_v1": _offers(can.approvals),
         "tool_progress_events": True,
         "session_resources": True,
         "model_options": True,
