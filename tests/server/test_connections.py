@@ -16,6 +16,11 @@ from runstone.server.connections import MAX_HEAD_BYTES, HttpConnection
 
 HEAD = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = b'{"model": "hello", "input": "x"}'
+TURN = b'{"model": "hello", "input": "x", "conversation": "s"}'
+SOCKET = (
+    b"GET /api/sessions/s/events HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 PIECE = b"a" * 10_000
 #: Far more than may be taken, and than fits into the buffers of two sockets.
 FLOOD = 3_000
@@ -134,4 +139,17 @@ async def test_a_head_that_takes_too_long(port: int, beginning: bytes) -> None:
         await asyncio.wait_for(reader.readexactly(int(length.partition(b":")[2])), PATIENCE)
     writer.write(HEAD)
     assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+    writer.close()
+
+
+@pytest.mark.parametrize("port", [Hasty], indirect=True)
+async def test_sockets_may_be_silent(port: int) -> None:
+    """A WebSocket is no head that takes too long."""
+    rest = b"\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(TURN)
+    await answer(port, [HEAD[:-2] + rest + TURN])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(SOCKET)
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)).startswith(b"HTTP/1.1 101 ")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.read(), 4 * Hasty.head_timeout)
     writer.close()

@@ -76,6 +76,11 @@ class HttpConnection(HttpToolsProtocol):
         self._is_in_head = self._is_getting_on = True
         super().on_message_complete()
 
+    def handle_websocket_upgrade(self) -> None:
+        """The connection is another protocol's from here on."""
+        super().handle_websocket_upgrade()
+        self._is_in_head = False
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
         self._refuse(b"400 Bad Request", msg, "invalid_http")

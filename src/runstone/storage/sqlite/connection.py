@@ -107,8 +107,9 @@ def is_passing(error: Exception) -> bool:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether there was no room: less to write may still fit."""
-    return isinstance(error, sqlite3.Error) and _primary_code(error) == sqlite3.SQLITE_FULL
+    """Whether there was no room, on the disk or in a quota: less to write may still fit."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return isinstance(error, sqlite3.Error) and code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
 
 
 def storage_error(error: Exception) -> StorageError:
