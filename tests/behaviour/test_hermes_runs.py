@@ -753,3 +753,15 @@ async def test_a_stream_of_a_steered_turn(control: Control) -> None:
     assert frames[0].json["run_id"] == "r1" and said(frames) == "Heard two."
     assert "idempotency-replayed" not in dict(second.headers)
     assert spoken(await client.history())[-2:] == [("user", "two"), ("assistant", "Heard two.")]
+
+
+async def test_a_run_that_waits_for_people_does_not_hold_up_the_end(control: Control) -> None:
+    """S18: a server that ends gives its drain time to agents that work, not to one that waits for a decision."""
+    control.say = asking
+    client = control.hermes()
+    await client.begin("hi", run_id="r1")
+    await client.until("r1", "waiting_for_approval")
+    began = time.monotonic()
+    await control.app.engine.end_runs(drain_timeout=30.0)
+    assert time.monotonic() - began < 5
+    assert (await client.run("r1"))["status"] == "interrupted"

@@ -115,7 +115,7 @@ class Engine:
         What is queued or waits is left for the next process.
         """
         self._starter.is_draining = self.live.is_closing = True
-        await self.live.wait_idle(drain_timeout)
+        await self.live.wait_for_work(drain_timeout)
         for execution in list(self.live.executions.values()):
             execution.stop("interrupted", "shutdown")
         await self.live.wait_idle(self.config.stop_after + 5.0)

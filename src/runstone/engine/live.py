@@ -25,6 +25,8 @@ from runstone.storage.base import Store
 
 _log = logging.getLogger("runstone.engine")
 Key = tuple[str, str]
+#: How often, in seconds, it is looked whether runs that had time to end wait for people instead.
+_LOOK_AGAIN = 0.1
 Value = TypeVar("Value")
 LoadPayload = Callable[[Run, RunRequest, EngineContext], Awaitable[dict[str, Any]]]
 
@@ -313,6 +315,17 @@ class LiveRuns:
             recording = self.recordings.get(follower)
             if recording is not None and recording.run.status == "queued":
                 self.launch(recording)
+
+    async def wait_for_work(self, seconds: float) -> None:
+        """Wait until no agent works any more, for `seconds` at most; one that waits for people does not count."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while at_work := [e.task for e in self.executions.values() if not e.recording.is_paused]:
+            left = until - loop.time()
+            if left <= 0:
+                return
+            # A run that pauses does not end: look again.
+            await asyncio.wait(at_work, timeout=min(left, _LOOK_AGAIN))
 
     async def wait_idle(self, seconds: float) -> bool:
         """Wait until nothing is driven; False when `seconds` did not suffice."""
