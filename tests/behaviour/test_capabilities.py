@@ -247,7 +247,7 @@ async def test_an_agent_with_a_memory_of_its_own(tmp_path: Path) -> None:
     await app.close()
 
 
-@pytest.mark.parametrize("policies", ['{"a": {"busy": "sometimes"}}', '{"a": {"bussy": "queue"}}', '{"a": "queue"}'])
+@pytest.mark.parametrize("policies", ['{"a": {"busy": "sometimes"}}', '{"a": {"policy": "queue"}}', '{"a": "queue"}'])
 def test_unknown_policies_of_an_agent_stop_the_start(policies: str) -> None:
     """A word or a name that no policy has stops the start."""
     with pytest.raises(ConfigError, match=r"engine\.agents"):
