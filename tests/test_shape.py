@@ -55,7 +55,9 @@ DOORS = (
     "protocols/*/request.py",
     "protocols/*/decode.py",
     "protocols/*/history.py",
-    "protocols/openai.py",  # the readers that Responses and Chat share
+    "protocols/fields.py",  # the readers that Responses and Chat share
+    "protocols/parts.py",  # content parts, likewise
+    "protocols/openai.py",  # usage, likewise
     "protocols/responses/input.py",  # the items of requests and conversations
     "adapters/*.py",
     "runners/**/*.py",

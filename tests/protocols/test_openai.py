@@ -32,19 +32,15 @@ from runstone.errors import (
     StorageUnavailable,
     Unsupported,
 )
-from runstone.protocols.openai import (
+from runstone.protocols.openai import chat_usage, error_body, known_usage, responses_usage, usage_from_wire
+from runstone.protocols.parts import (
     blobs_of,
     bytes_of_base64,
-    chat_usage,
     data_url,
-    error_body,
-    known_usage,
     part_from_wire,
     part_to_chat,
     part_to_responses,
     parts_from_wire,
-    responses_usage,
-    usage_from_wire,
 )
 
 # -- parts
@@ -351,3 +347,13 @@ def test_a_conflict_names_the_run_in_the_way() -> None:
     """The active run's id is beside the message."""
     assert error_body(RunActive("x", run_id="run_1")).body["error"]["run_id"] == "run_1"
     assert "run_id" not in error_body(Conflict("x")).body["error"]
+
+
+@pytest.mark.parametrize("text", ["data:image/png;base64,...", "..."])
+def test_the_placeholder_of_the_examples_is_empty_content(text: str) -> None:
+    """Where the contract's examples write `...` for bytes, they are taken as they stand; anything near it is refused."""
+    file = part_from_wire({"type": "input_file", "filename": "notes.txt", "file_data": text}, "input[0]")
+    assert isinstance(file, FilePart)
+    assert file.content == b""
+    with pytest.raises(InvalidRequest):
+        part_from_wire({"type": "input_file", "filename": "notes.txt", "file_data": text + "."}, "input[0]")

@@ -15,7 +15,7 @@ from runstone.core.ids import checked_run_id
 from runstone.core.runs import RecoveryPolicy
 from runstone.engine.engine import Engine
 from runstone.errors import InvalidRequest
-from runstone.protocols.openai import BUSY, DISCONNECT
+from runstone.protocols.fields import BUSY, DISCONNECT
 from runstone.server.limits import body_bytes, check_json_type, object_from_json
 from runstone.server.retries import Retries
 

@@ -16,7 +16,7 @@ from runstone.engine.engine import Engine, Started
 from runstone.engine.reader import Reader
 from runstone.errors import CursorExpired
 from runstone.protocols.base import Header
-from runstone.protocols.openai import blobs_of
+from runstone.protocols.parts import blobs_of
 from runstone.server.calls import Call
 from runstone.server.limits import Gone
 from runstone.server.streaming import listening

@@ -16,7 +16,8 @@ from runstone.core.items import ApprovalItem, FileItem, Item, Message, Reasoning
 from runstone.core.runs import Run, Session, backend_status, session_status
 from runstone.core.transcript import HistoryRow, Page
 from runstone.protocols.chat.types import HistoryMessage, HistoryPage, HistoryRun, HistorySession, ToolCallWire
-from runstone.protocols.openai import Blobs, json_text, known_usage, part_to_chat
+from runstone.protocols.openai import known_usage
+from runstone.protocols.parts import Blobs, json_text, part_to_chat
 
 
 def history_page(page: Page, session: Session, head: Run | None, *, blobs: Blobs = {}) -> HistoryPage:  # noqa: B006

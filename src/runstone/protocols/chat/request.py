@@ -17,7 +17,7 @@ from runstone.core.items import Item, Message, Reasoning, ToolCall, ToolResult
 from runstone.core.runs import Settings, ToolSpec
 from runstone.errors import InvalidRequest, Unsupported
 from runstone.protocols.chat.types import NAME, Dialect, Echo
-from runstone.protocols.openai import (
+from runstone.protocols.fields import (
     Json,
     need_list,
     need_object,
@@ -29,10 +29,10 @@ from runstone.protocols.openai import (
     opt_list,
     opt_object,
     opt_str,
-    parts_from_wire,
     path,
     wrong_type,
 )
+from runstone.protocols.parts import parts_from_wire
 
 #: Passed to the agent as `model_options` under their own names.
 OPTIONS: Final = (

@@ -18,7 +18,8 @@ from runstone.core.runs import Session
 from runstone.core.transcript import HistoryRow, approval_item
 from runstone.errors import InvalidRequest, LimitExceeded, NotFound
 from runstone.protocols.base import Header
-from runstone.protocols.openai import Blobs, json_text, need_list, need_object, opt_object
+from runstone.protocols.fields import need_list, need_object, opt_object
+from runstone.protocols.parts import Blobs, json_text
 from runstone.protocols.responses.ids import approval_response_id, item_id_of, prefix_of, wire_item_id
 from runstone.protocols.responses.input import input_from_wire
 from runstone.protocols.responses.items import (

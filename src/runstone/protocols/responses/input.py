@@ -16,17 +16,8 @@ from runstone.core.items import Item, Message, Reasoning, Role, ToolCall, ToolRe
 from runstone.core.lifecycle import NOT_FINISHED
 from runstone.core.runs import Decision
 from runstone.errors import InvalidRequest
-from runstone.protocols.openai import (
-    Json,
-    need_object,
-    need_str,
-    opt_bool,
-    opt_list,
-    opt_str,
-    parts_from_wire,
-    path,
-    wrong_type,
-)
+from runstone.protocols.fields import Json, need_object, need_str, opt_bool, opt_list, opt_str, path, wrong_type
+from runstone.protocols.parts import parts_from_wire
 from runstone.protocols.responses.items import OPAQUE_PROVIDER
 
 ROLES: Final[dict[str, Role]] = {role: role for role in ("user", "assistant", "system", "developer")}

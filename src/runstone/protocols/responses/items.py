@@ -12,7 +12,7 @@ from runstone.core.content import FilePart, ImagePart, Part, RefusalPart, TextPa
 from runstone.core.events import ApprovalRequested
 from runstone.core.items import ApprovalItem, FileItem, Message, Reasoning, ToolCall, ToolResult
 from runstone.core.runs import PendingApproval
-from runstone.protocols.openai import Blobs, json_text, part_to_responses
+from runstone.protocols.parts import Blobs, json_text, part_to_responses
 from runstone.protocols.responses.ids import approval_response_id
 from runstone.protocols.responses.types import (
     SERVER_LABEL,

@@ -16,7 +16,7 @@ from runstone.core.ids import checked_run_id, checked_session_id
 from runstone.core.items import Item
 from runstone.core.runs import RecoveryPolicy, Run, Settings, ToolSpec
 from runstone.errors import CursorUnknown, InvalidRequest, NotFound, Unsupported
-from runstone.protocols.openai import (
+from runstone.protocols.fields import (
     Json,
     need_object,
     need_str,

@@ -16,7 +16,7 @@ from runstone.core.events import ItemStarted
 from runstone.core.items import FileItem, Item, Message, Reasoning, ToolCall, ToolResult
 from runstone.errors import LocalProtocolError
 from runstone.protocols.base import Frame
-from runstone.protocols.openai import Blobs
+from runstone.protocols.parts import Blobs
 from runstone.protocols.responses.emit import Emitter
 from runstone.protocols.responses.items import (
     call_item,
