@@ -17,6 +17,7 @@ from runstone.core.items import Item
 from runstone.core.runs import Decision, PendingApproval, Run
 from runstone.core.transcript import Page
 from runstone.engine.blobs import Blobs
+from runstone.engine.creating import Started
 from runstone.engine.directory import Directory
 from runstone.engine.history import History
 from runstone.engine.ids import IdSource
@@ -26,7 +27,7 @@ from runstone.engine.payloads import NoPayloads, Payloads
 from runstone.engine.reader import Reader
 from runstone.engine.recording import Recording
 from runstone.engine.sessions import SessionReader, oldest_cursor
-from runstone.engine.starting import Started, Starter
+from runstone.engine.starting import Starter
 from runstone.engine.steering import Receipt, check_steerable, not_accepting, receive, settled
 from runstone.engine.upkeep import Upkeep
 from runstone.errors import (

@@ -1,23 +1,19 @@
-"""Start: from what a request asks to a run that is there, durable, before the caller hears of it."""
+"""Start: whether a request may become a run now, by the session it is in and the policies that hold (`creating` makes it)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from runstone.config import AgentPolicies, EngineConfig
+from runstone.config import EngineConfig
 from runstone.core.commands import Start
-from runstone.core.events import ApprovalRequested, Event, RunCreated
-from runstone.core.items import ApprovalItem, Item, ToolCall, ToolResult
-from runstone.core.lifecycle import RunState
-from runstone.core.runs import Decision, Leg, PendingApproval, Policies, Run, Session, Trigger
+from runstone.core.events import ApprovalRequested
+from runstone.core.items import ApprovalItem, Item
+from runstone.core.runs import Decision, PendingApproval, Run
 from runstone.engine.admission import (
     Choice,
     check_branch,
     check_recovery,
-    check_results,
     check_tools,
     choose_agent,
     fingerprint,
@@ -28,12 +24,10 @@ from runstone.engine.admission import (
     spoken,
 )
 from runstone.engine.blobs import Blobs
+from runstone.engine.creating import Candidate, Creator, Started
 from runstone.engine.ids import IdSource
 from runstone.engine.live import LiveRuns
-from runstone.engine.scrub import storable
-from runstone.engine.sessions import LiveSession, Positions
 from runstone.engine.steering import check_steerable
-from runstone.engine.titles import title_of
 from runstone.errors import (
     RATE_LIMIT,
     AlreadyDecided,
@@ -45,41 +39,8 @@ from runstone.errors import (
     StorageUnavailable,
 )
 from runstone.runners.base import Runner
-from runstone.storage.base import Idempotency, NewRun, Store
+from runstone.storage.base import Store
 
-
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start led to: the run, the leg that answers it, and whether it only attached to a run that was there.
-
-    `after`: the event from which on the run answers this start; above 0 only when the input was steered into a running run.
-    """
-
-    run: Run
-    leg_index: int = 0
-    attached: bool = False
-    after: int = 0
-
-
-class Candidate(msgspec.Struct, kw_only=True):
-    """A start on its way through admission."""
-
-    owner: str
-    start: Start
-    choice: Choice
-    fingerprint: str
-    session_id: str
-    live: LiveSession
-    parent: Run | None
-    session: Session | None = None
-    head: Run | None = None
-    base: Run | None = None
-    input: list[Item] = []
-    ahead: Run | None = None
-    replaces: Run | None = None
-    is_new_session: bool = False
-
-
-_NO_POLICIES = AgentPolicies()
 #: What has to happen before admission is tried again.
 Obstacle = Awaitable[Any]
 Stop = Callable[[str, str, str], Awaitable[Run]]
@@ -125,6 +86,7 @@ class Starter:
         self._answer = answer
         self._steer = steer
         self._over = over
+        self._creator = Creator(store, live, blobs, config=config, clock=clock, ids=ids)
 
     async def start(self, owner: str, start: Start) -> Started:
         """See `Engine.start`. A caller that is cancelled leaves no run behind that nobody drives: the start goes on."""
@@ -214,7 +176,7 @@ class Starter:
         if not c.input:
             rows = await self._store.run_rows(c.owner, old.id)
             c.input = [row.item for row in rows if row.is_input and row.seq == 1]
-        return await self._create(c)
+        return await self._creator.create(c)
 
     async def _there(self, owner: str, start: Start, mark: str) -> Started | None:
         """The run of an equal start."""
@@ -266,14 +228,14 @@ class Starter:
             c.input = new_input(c.input)
         if c.head is not None and (c.base is None or c.base.id != c.head.id):
             check_branch(self._agents[c.choice.agent])
-        return await self._create(c)
+        return await self._creator.create(c)
 
     async def _create_first(self, c: Candidate) -> Started:
         """For a session that was made for this start: nothing of it is in the store, so nothing is read."""
         c.input = c.start.input
         if c.start.decisions:
             raise NotFound("approval", c.start.decisions[0].approval_id, param="input", code="approval_not_found")
-        return await self._create(c)
+        return await self._creator.create(c)
 
     def _pending(self, run: Run | None) -> Sequence[PendingApproval | ApprovalRequested]:
         """The approvals that can be decided now, also while the agent goes on elsewhere."""
@@ -320,7 +282,7 @@ class Starter:
         Raises:
             RunActive: the policy is to reject.
         """
-        policy = c.start.busy or self._policies(c).busy or self._config.busy
+        policy = c.start.busy or self._creator.policies(c).busy or self._config.busy
         if policy == "queue":
             c.ahead = ahead
             return None
@@ -358,114 +320,3 @@ class Starter:
         if run is not None:
             return run
         raise Conflict("No turn of this session ends with the messages given.", code="history_mismatch")
-
-    async def _create(self, c: Candidate) -> Started:
-        check_results(c.input, await self._open_client_calls(c))
-        items = [storable(item) for item in await self._blobs.stored(c.owner, c.input)]
-        if c.is_new_session and c.live.positions is None:
-            c.live.positions = Positions(1)
-        positions = await self._live.sessions.positions(c.owner, c.session_id, c.live)
-        title = await self._title(c, items)
-        base = c.base.id if c.base is not None else None
-        trigger: Trigger = "start" if c.replaces is None else "regenerate"
-        body = RunCreated(
-            agent=c.choice.agent,
-            model=c.choice.model,
-            input=items,
-            continues=base,
-            trigger=trigger,
-            queued=c.ahead is not None,
-        )
-        event = Event(1, positions.next(), self._clock(), 1, body)
-        run = storable(self._run(c, event, base))
-        session = c.session or Session(
-            id=c.session_id,
-            owner=c.owner,
-            agent=c.choice.agent,
-            created_at=event.at,
-            updated_at=event.at,
-            title=title,
-            hidden=c.start.session_id is None,
-        )
-        new = NewRun(
-            run=run,
-            session=storable(session),
-            event=event,
-            fingerprint=c.fingerprint,
-            idempotency=self._idempotency(c, event.at),
-            expected_head=session.head,
-        )
-        async with self._live.loading(c.owner, run.id):
-            with c.live.creating(run.id, event.position):
-                created = await self._store.create_run(new)
-            if not created.is_new:
-                return Started(run=created.run, attached=True)
-            state = RunState()
-            state.advance(body)
-            recording = self._live.record(run, c.live, state, last_seq=1, newest=[event])
-        c.live.became_visible(run.id, [event])
-        if c.ahead is not None:
-            await self._live.launch_after(recording, c.ahead)
-        else:
-            self._live.launch(recording, is_new_session=c.is_new_session)
-        return Started(run=run)
-
-    async def _title(self, c: Candidate, items: list[Item]) -> str | None:
-        """What the session is called by the first words said in it, also when it was made before; None when it keeps its name.
-
-        Asked for before a position is taken: nothing may be awaited between that and `creating`.
-        """
-        session = c.session
-        if session is None:
-            return None if c.start.session_id is None else await title_of(self._store, c.owner, items)
-        if session.head is not None or session.title is not None or session.hidden:
-            return None
-        title = await title_of(self._store, c.owner, items)
-        if title is not None:
-            c.session = msgspec.structs.replace(session, title=storable(title))
-            await self._store.save_session(c.session)
-        return None
-
-    def _policies(self, c: Candidate) -> AgentPolicies:
-        """What is set for the agent that answers."""
-        return self._config.agents.get(c.choice.agent, _NO_POLICIES)
-
-    def _run(self, c: Candidate, event: Event, base: str | None) -> Run:
-        start = c.start
-        run_id = start.run_id or self._ids.new("run")
-        model = c.choice.model if c.choice.is_override else None
-        return Run(
-            id=run_id,
-            owner=c.owner,
-            session_id=c.session_id,
-            agent=c.choice.agent,
-            turn=run_id if c.replaces is None else c.replaces.turn,
-            trigger="start" if c.replaces is None else "regenerate",
-            created_at=event.at,
-            continues=base,
-            surface=start.surface,
-            model=c.choice.model,
-            settings=msgspec.structs.replace(start.settings, model=model),
-            policies=Policies(
-                disconnect=start.disconnect or self._policies(c).disconnect or self._config.disconnect,
-                recovery=start.recovery or self._policies(c).recovery or self._config.recovery,
-            ),
-            metadata=start.metadata,
-            store=start.store,
-            background=start.background,
-            first_position=event.position,
-            last_seq=1,
-            legs=[Leg(first_seq=1, created_at=event.at, echo=start.echo)],
-        )
-
-    def _idempotency(self, c: Candidate, now: float) -> Idempotency | None:
-        key = c.start.idempotency_key
-        if key is None:
-            return None
-        return Idempotency(key=key, fingerprint=c.fingerprint, expires_at=now + self._config.idempotency_ttl)
-
-    async def _open_client_calls(self, c: Candidate) -> set[str]:
-        if c.base is None or not any(isinstance(item, ToolResult) for item in c.input):
-            return set()
-        rows = await self._store.chain_rows(c.owner, c.session_id, c.base.id)
-        return {row.item.call_id for row in rows if isinstance(row.item, ToolCall) and row.item.executor == "client"}
