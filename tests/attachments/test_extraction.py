@@ -261,9 +261,14 @@ def test_many_pages_are_cut(content: bytes, name: str, word: str) -> None:
 
 
 def test_reference_reads_nothing() -> None:
-    """A file known by address only is a reference with the kind that it claims."""
+    """A file known by address only is a reference with the kind that it claims, and says so."""
     assert reference(name="a.pdf", media_type=None) == Extraction(
-        name="a.pdf", media_type=None, kind="pdf", status="reference", size_bytes=0
+        name="a.pdf",
+        media_type=None,
+        kind="pdf",
+        status="reference",
+        size_bytes=0,
+        warnings=["The file is known by its address only; it was not fetched."],
     )
 
 

@@ -11,8 +11,6 @@ from runstone.core.runs import Settings
 from runstone.errors import ConfigError, RunnerError
 from runstone.runners.hooks import Hooks, hooks_in, prepared_state, with_contexts
 from runstone.runners.payload import (
-    MAX_EXCERPT_CHARS,
-    MAX_TEXT_CHARS,
     attached_parts,
     bytes_of_data_url,
     chat_messages,
@@ -29,6 +27,7 @@ class Extracted(msgspec.Struct, kw_only=True):
     kind: str = "text"
     status: str = "ok"
     text: str = ""
+    excerpt: str = ""
     size_bytes: int = 0
     warnings: list[str] = []
     details: dict[str, object] = {}
@@ -85,17 +84,19 @@ def test_the_turn_in_all_its_forms() -> None:
     ("extracted", "fields"),
     [
         (
-            Extracted(text="hi", size_bytes=2),
-            {"kind": "text", "status": "ok", "extraction_method": "text_decode", "text": "hi", "text_excerpt": "hi"},
+            Extracted(text="hi", excerpt="h", size_bytes=2),
+            {"kind": "text", "status": "ok", "extraction_method": "text_decode", "text": "hi", "text_excerpt": "h"},
         ),
         (
-            Extracted(kind="pdf", status="truncated", text="x" * 30_000, warnings=["long"], details={"pages": 3}),
+            Extracted(
+                kind="pdf", status="truncated", text="x" * 200_000, excerpt="x", warnings=["long"], details={"pages": 3}
+            ),
             {
                 "kind": "document",
                 "status": "partial",
                 "extraction_method": "pdf_native",
-                "text": "x" * MAX_TEXT_CHARS,
-                "text_excerpt": "x" * MAX_EXCERPT_CHARS,
+                "text": "x" * 200_000,
+                "text_excerpt": "x",
                 "warnings": ["long"],
                 "details": {"pages": 3},
                 "text_truncated": True,
@@ -105,7 +106,7 @@ def test_the_turn_in_all_its_forms() -> None:
     ],
 )
 def test_results_of_attachments(extracted: Extracted, fields: dict[str, object]) -> None:
-    """One result per file that was looked at, in the other system's words."""
+    """One result per file that was looked at, in the other system's words; how much text there is, is the extraction's matter."""
     payload = runner_payload(run_request(input=[ASKED]), extractions={"b1": extracted})
     (result,) = payload["current_attachment_results"]
     assert result["display_name"] == "n.txt"

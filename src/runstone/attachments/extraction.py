@@ -53,4 +53,5 @@ def reference(*, name: str, media_type: str | None) -> Extraction:
         kind=claimed_kind(name, media_type),
         status="reference",
         size_bytes=0,
+        warnings=["The file is known by its address only; it was not fetched."],
     )

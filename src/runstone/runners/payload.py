@@ -20,9 +20,6 @@ from runstone.core.runs import RunRequest, ToolSpec
 Blobs = Mapping[str, bytes]
 Row = dict[str, Any]
 
-MAX_TEXT_CHARS: Final = 20_000
-MAX_EXCERPT_CHARS: Final = 600
-
 _KINDS: Final = {
     "text": "text",
     "markdown": "text",
@@ -59,6 +56,8 @@ class Extracted(Protocol):
     def status(self) -> str: ...
     @property
     def text(self) -> str: ...
+    @property
+    def excerpt(self) -> str: ...
     @property
     def size_bytes(self) -> int: ...
     @property
@@ -334,9 +333,9 @@ def _result(extracted: Extracted) -> Row:
             "status": {"ok": "ok", "truncated": "partial"}.get(extracted.status, "failed"),
             "warnings": list(extracted.warnings),
             "extraction_method": _METHODS.get(extracted.kind, "metadata_only") if has_text else "metadata_only",
-            "text": extracted.text[:MAX_TEXT_CHARS] if has_text else None,
-            "text_excerpt": extracted.text[:MAX_EXCERPT_CHARS] if has_text else None,
-            "text_truncated": extracted.status == "truncated" or len(extracted.text) > MAX_TEXT_CHARS,
+            "text": extracted.text if has_text else None,
+            "text_excerpt": extracted.excerpt if has_text else None,
+            "text_truncated": extracted.status == "truncated",
             "details": dict(extracted.details) or None,
         }
     )
