@@ -56,7 +56,7 @@ def run_worker(content: bytes, name: str) -> tuple[Report, float, int]:
     ids=["one-gib", "many-entries", "shared-bytes"],
 )
 def test_bomb_is_rejected_by_counted_bytes(content: bytes, sentence: str) -> None:
-    """A document that declares a kilobyte and inflates to a gigabyte is rejected in under 2 s and 200 MB."""
+    """o-sec-09: a document that declares a kilobyte and inflates to a gigabyte is rejected in under 2 s and 200 MB."""
     report, seconds, peak_mib = run_worker(content, "bomb.docx")
     assert report.status == ("too_large" if sentence == TOO_LARGE else "failed")
     assert report.warnings == [sentence]

@@ -77,6 +77,19 @@ async def _some(stream: Connection) -> bytes:
     return await stream.write() or b""
 
 
+async def test_positions_mean_the_same_in_every_format(control: Control) -> None:
+    """o-run-11: an id read in a format that shows little is a place in the whole log: nothing after it is left out in another."""
+    client = control.hermes()
+    await client.session()
+    await client.say("one")
+    everything = await whole(client, 9, "?format=native&after=0")
+    for frame in await whole(client, 4, "?format=chat&after=0"):
+        position = int(str(frame.id).split(".")[0])
+        following = [found for found in everything if int(str(found.id)) > position]
+        again = await whole(client, len(following), f"?format=native&after={position}")
+        assert [found.text for found in again] == [found.text for found in following]
+
+
 async def test_replay_then_live_in_one_order(control: Control) -> None:
     """A reader from the middle of a run gets what was, then what comes, in the order of positions, each once."""
     control.say = steps = Steps()

@@ -96,7 +96,7 @@ async def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path: Path) -> None:
 
 
 async def test_a_short_lock_by_another_process_is_waited_for(sqlite: SqliteStore, tmp_path: Path) -> None:
-    """Fifty runs append while another process writes; all of it is stored when that one is ready."""
+    """o-sto-02: fifty runs append while another process writes; all of it is stored when that one is ready."""
     runs = [await start(sqlite, f"r{n}", f"s{n}") for n in range(50)]
     with child("locker", tmp_path / "runs.db") as process:
         assert line(process) == "locked"
