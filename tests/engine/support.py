@@ -230,7 +230,15 @@ async def read_until(engine: Engine, run_id: str, kind: type, *, after: int = 0,
 async def ended(engine: Engine, run_id: str, *, owner: str = OWNER) -> Run:
     """The run with its outcome."""
     await read_all(engine, run_id, owner=owner)
+    await left(engine, run_id, owner=owner)
     return await engine.run(owner, run_id)
+
+
+async def left(engine: Engine, run_id: str, *, owner: str = OWNER) -> None:
+    """Return when nothing drives the run any more; a reader may see its last event a moment before."""
+    execution = engine.live.executions.get((owner, run_id))
+    if execution is not None:
+        await bounded(asyncio.wait({execution.task}))
 
 
 async def turn(engine: Engine, text: str = "hello", **fields: Any) -> Run:

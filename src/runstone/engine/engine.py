@@ -388,6 +388,10 @@ class Engine:
 
     async def _answer(self, run: Run, decisions: list[Decision], echo: dict[str, Any]) -> int:
         """Record decisions with the session's lock held; the index of the leg that they began."""
+        leaving = self.live.executions.get((run.owner, run.id))
+        if leaving is not None and leaving.is_over:
+            # It paused a moment ago: what is decided now is for the next call of the runner.
+            await asyncio.wait({leaving.task})
         recording = await self.live.load(run.owner, run.id)
         if recording is None or recording.is_sealed:
             raise AlreadyDecided(f"The run {run.id!r} has ended.", run_id=run.id, code="approval_not_pending")

@@ -89,12 +89,18 @@ class Execution:
         self._stop: asyncio.Future[tuple[Outcome, str | None]] = asyncio.get_running_loop().create_future()
         #: The agent's code, when it did not unwind in time and is left alone.
         self.disowned: asyncio.Task[None] | None = None
+        self._is_over = False
         self.task = asyncio.create_task(self._drive(), name=f"run {recording.run.id}")
 
     def stop(self, outcome: Outcome = "cancelled", reason: str | None = None) -> None:
         """Ask the agent to end; the outcome is recorded at most `engine.stop_after` later."""
         if not self._stop.done():
             self._stop.set_result((outcome, reason))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the agent's code came to its end and the run waits: `task` ends as soon as that is in the store."""
+        return self._is_over
 
     @property
     def is_stopping(self) -> bool:
@@ -179,6 +185,7 @@ class Execution:
         elif recording.state.approvals:
             if recording.state.phase == "active":
                 pause(recording)
+                self._is_over = True
                 recording.update(usage=usage)
         elif recording.run.decided:
             # Answered before the agent came back: its runner is called again at once.
