@@ -330,3 +330,16 @@ async def test_a_completion_can_be_read_again(site: Site) -> None:
     sent = (await client.chat("x", session_id="s")).json
     for id in (sent["id"], sent["run_id"]):
         assert (await client.get(f"/v1/chat/completions/{id}")).json == sent
+
+
+async def test_a_repeated_start_says_that_it_is_one(memory: Site) -> None:
+    """The answer to an equal request has Idempotency-Replayed, as body and as stream; a first one and a reader have not."""
+    client = memory.client()
+    for fields in ({}, {"stream": True}):
+        key = {"idempotency-key": f"k-{len(fields)}"}
+        first = await client.respond("hi", headers=key, **fields)
+        again = await client.respond("hi", headers=key, **fields)
+        read = await client.get(f"/v1/responses/resp_{first.headers['runstone-run-id']}")
+        assert "idempotency-replayed" not in first.headers | read.headers
+        assert again.headers["idempotency-replayed"] == "true"
+        assert again.body == first.body

@@ -20,7 +20,7 @@ from runstone.protocols.hermes.types import REPLAYED_HEADER
 from runstone.protocols.native.encode import Encoder as NativeEncoder
 from runstone.server.calls import RUN_ID, Call
 from runstone.server.errors import JsonResponse
-from runstone.server.runs import header_of, stop_with_connection
+from runstone.server.runs import header_of, is_replayed, stop_with_connection
 from runstone.server.session_header import session_header
 from runstone.server.streaming import EventStream
 
@@ -70,11 +70,6 @@ def headers_of(started: Started) -> dict[str, str]:
     """What the answer to a start says."""
     named = names_of(started.run)
     return {**named, REPLAYED_HEADER: "true"} if is_replayed(started) else named
-
-
-def is_replayed(started: Started) -> bool:
-    """Whether an equal request began the run before; a steered run is not the answer of one."""
-    return started.attached and started.after == 0
 
 
 def accepted(started: Started) -> JsonResponse:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
+from starlette.responses import Response
 
 from runstone.core.commands import Start
 from runstone.core.events import Event, ItemEnded, RunCreated
@@ -16,10 +17,13 @@ from runstone.engine.engine import Engine, Started
 from runstone.engine.reader import Reader
 from runstone.errors import CursorExpired
 from runstone.protocols.base import Header
+from runstone.protocols.hermes.types import REPLAYED_HEADER
 from runstone.protocols.parts import blobs_of
 from runstone.server.calls import Call
 from runstone.server.limits import Gone
 from runstone.server.streaming import listening
+
+_R = TypeVar("_R", bound=Response)
 
 
 async def begin(call: Call, start: Start) -> Started:
@@ -31,6 +35,18 @@ async def begin(call: Call, start: Start) -> Started:
     started = await engine.start(owner, start)
     retries.note(owner, start, call.request, started.run.id)
     return started
+
+
+def is_replayed(started: Started) -> bool:
+    """Whether an equal request began the run before; a steered run is not the answer of one."""
+    return started.attached and started.after == 0
+
+
+def marked(response: _R, started: Started) -> _R:
+    """The answer to a start, with a header when an equal request began the run before."""
+    if is_replayed(started):
+        response.raw_headers.append((REPLAYED_HEADER.lower().encode(), b"true"))
+    return response
 
 
 def header_of(run: Run, leg_index: int) -> Header:

@@ -126,8 +126,9 @@ def _listener(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-    except OSError as e:
+    except (OSError, OverflowError) as e:
         listener.close()
-        raise ConfigError(f"{host!r} port {port} cannot be listened on: {e.strerror}", option="server.port") from e
+        reason = e.strerror if isinstance(e, OSError) else "expected a port from 0 to 65535"
+        raise ConfigError(f"{host!r} port {port} cannot be listened on: {reason}", option="server.port") from e
     listener.set_inheritable(False)
     return listener

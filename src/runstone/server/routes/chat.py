@@ -20,7 +20,16 @@ from runstone.protocols.chat.request import start_from_chat
 from runstone.server.calls import DIALECT, RUN_ID, Call
 from runstone.server.errors import JsonResponse
 from runstone.server.routing import Route
-from runstone.server.runs import StoredBytes, begin, followed, header_of, leg_after, logged, stop_with_connection
+from runstone.server.runs import (
+    StoredBytes,
+    begin,
+    followed,
+    header_of,
+    leg_after,
+    logged,
+    marked,
+    stop_with_connection,
+)
 from runstone.server.session_header import session_header, session_of_header
 from runstone.server.streaming import EventStream
 
@@ -40,8 +49,8 @@ async def create(call: Call) -> Response:
     started = await begin(call, start)
     header = header_of(started.run, started.leg_index)
     if request.stream:
-        return await _stream(call, started, header, cursor)
-    return await _whole(call, started, header)
+        return marked(await _stream(call, started, header, cursor), started)
+    return marked(await _whole(call, started, header), started)
 
 
 def _with_headers(call: Call, body: dict[str, Any]) -> dict[str, Any]:

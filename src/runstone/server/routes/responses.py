@@ -26,7 +26,7 @@ from runstone.server.errors import JsonResponse
 from runstone.server.items import referenced_items
 from runstone.server.repeated import placed
 from runstone.server.routing import Route
-from runstone.server.runs import StoredBytes, begin, followed, header_of, input_of, logged, stop_with_connection
+from runstone.server.runs import StoredBytes, begin, followed, header_of, input_of, logged, marked, stop_with_connection
 from runstone.server.streaming import EventStream
 
 _MAX_SEQUENCE: Final = 10**12
@@ -77,7 +77,7 @@ async def create(call: Call) -> Response:
     started = await begin(call, start)
     header = header_of(started.run, started.leg_index)
     if request.stream:
-        return await _stream(call, started, header, style, after=-1)
+        return marked(await _stream(call, started, header, style, after=-1), started)
     stored = StoredBytes(call.engine, call.owner)
     answer = _encoder(header, style, stored)
     if request.background:
@@ -85,7 +85,7 @@ async def create(call: Call) -> Response:
     else:
         reader = await call.engine.reader(call.owner, started.run.id)
         await followed(call, started, reader, _fed(answer), answer, stored)
-    return _shown(answer, started.run, header.leg_index)
+    return marked(_shown(answer, started.run, header.leg_index), started)
 
 
 async def _continued(call: Call, start: Start, request: ResponsesRequest) -> Start:
