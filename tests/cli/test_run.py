@@ -248,3 +248,19 @@ def test_a_port_that_is_taken(server: Server, tmp_path: Path) -> None:
     assert second.returncode == 2
     assert port in second.stderr
     assert "Traceback" not in second.stderr
+
+
+@pytest.mark.parametrize("port", ["99999", "-1"])
+def test_a_port_that_is_none(tmp_path: Path, port: str) -> None:
+    """A number that no port has is one sentence and status 2."""
+    (tmp_path / "agent.py").write_text("def agent(messages):\n    return 'hi'\n", encoding="utf-8")
+    started = subprocess.run(
+        [sys.executable, "-m", "runstone", "run", "agent.py", "--port", port, "--db", "memory"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert started.returncode == 2
+    assert "expected a port from 0 to 65535" in started.stderr
+    assert "Traceback" not in started.stderr

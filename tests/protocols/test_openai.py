@@ -280,6 +280,7 @@ def test_usage_is_computed_but_never_invented(usage: Usage | None, counts: tuple
 def test_history_shows_what_is_known() -> None:
     """A total alone is shown alone."""
     assert known_usage(Usage(total_tokens=30)) == {"total_tokens": 30}
+    assert known_usage(Usage(input_tokens=1, output_tokens=2))["total_tokens"] == 3
 
 
 @pytest.mark.parametrize("value", [None, 3, [], {}, {"prompt_tokens": "3"}, {"prompt_tokens": True}])

@@ -32,6 +32,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
+    @property
+    def total(self) -> int | None:
+        """All tokens: as counted, else the sum of input and output; None when one of them is not known."""
+        if self.total_tokens is not None or self.input_tokens is None or self.output_tokens is None:
+            return self.total_tokens
+        return self.input_tokens + self.output_tokens
+
     def plus(self, other: Usage) -> Usage:
         """The sum, field by field; a field that nobody said stays None."""
 

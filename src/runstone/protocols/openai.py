@@ -66,7 +66,7 @@ def known_usage(usage: Usage) -> Json:
     counts = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
+        "total_tokens": usage.total,
     }
     return {key: count for key, count in counts.items() if count is not None}
 

@@ -55,7 +55,7 @@ def usage_to_wire(usage: Usage | None) -> dict[str, int]:
     counts = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
+        "total_tokens": usage.total,
         "cache_read_tokens": usage.cached_tokens,
         "reasoning_tokens": usage.reasoning_tokens,
     }
