@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from runstone.core.content import TextPart
 from runstone.core.events import (
     DELTAS,
+    ApprovalDecided,
     ApprovalRequested,
     ArgumentsDelta,
     AttemptStarted,
@@ -275,6 +276,25 @@ def test_item_that_is_open_over_a_pause() -> None:
     second = data_of(stream(header_of(1, 7), events))
     deltas = [one["delta"] for one in second if one["type"] == "response.output_text.delta"]
     assert deltas == ["Half", " and whole"]
+
+
+def test_what_is_still_undecided_is_asked_again() -> None:
+    """A response after one of two decisions shows the approval that the run still waits for, and not the decided one."""
+    events = text_run(
+        message(""),
+        ApprovalRequested(approval_id="a", kind="confirm", call_id="c1", arguments="{}"),
+        ApprovalRequested(approval_id="b", kind="confirm", call_id="c2", arguments="{}"),
+        RunPaused(approvals=["a", "b"]),
+        ApprovalDecided(approval_id="a", decision="approved", by="u"),
+        RunContinued(),
+        RunPaused(approvals=["b"]),
+    )
+    decided = next(event.seq for event in events if isinstance(event.body, ApprovalDecided))
+    legs = [data_of(stream(header, events)) for header in (header_of(), header_of(1, decided))]
+    asked = [[item["id"] for item in leg[-1]["response"]["output"] if "approval" in item["type"]] for leg in legs]
+    assert asked == [["a", "b"], ["b"]]
+    for one in legs[1]:
+        check_event(one)
 
 
 def test_reasoning_and_call_that_are_open_over_a_pause() -> None:

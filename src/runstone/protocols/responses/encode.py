@@ -94,6 +94,7 @@ class Encoder:
         self._fast: dict[str, MessageStream] = {}
         self._calls: dict[str, ToolCall] = {}
         self._asked: dict[str, ApprovalRequested] = {}
+        self._shown: set[str] = set()
         self._decided: dict[str, ApprovalDecided] = {}
 
     @property
@@ -196,14 +197,17 @@ class Encoder:
                 self._item_ended(item)
             case ApprovalRequested():
                 self._note_approval(body)
-                shown = approval_request_item(body)
-                self._out.finish(self._out.add(shown), shown)
+                self._ask(body)
             case ApprovalDecided():
                 self._note_approval(body)
             case StepEnded(usage=usage):
                 if usage is not None:
                     self._usage = usage if self._usage is None else self._usage.plus(usage)
-            case RunPaused():
+            case RunPaused(approvals=pending):
+                # Who answered some of several in the leg before has to see what the run still waits for.
+                for id in pending:
+                    if id in self._asked and id not in self._shown:
+                        self._ask(self._asked[id])
                 self._end(event, WAITING[self._style.dialect], self._usage)
             case RunEnded():
                 own, whole = self._usage, body.usage
@@ -217,6 +221,11 @@ class Encoder:
                 pass
             case _:
                 assert_never(body)
+
+    def _ask(self, asked: ApprovalRequested) -> None:
+        self._shown.add(asked.approval_id)
+        shown = approval_request_item(asked)
+        self._out.finish(self._out.add(shown), shown)
 
     def _delta(self, body: TextDelta | ReasoningDelta | ArgumentsDelta) -> None:
         stream = self._stream_of(body.item_id)
