@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
+from runstone.config import EngineConfig
 from runstone.runners.agent_context import AgentContext
 from tests.behaviour.client import settled
 from tests.behaviour.site import Site, Steps
@@ -289,6 +291,7 @@ async def test_the_contract_is_published(memory: Site) -> None:
             assert f"<code>{method.upper()} {path}</code>" in text
             assert operation["x-runstone-label"] in ("compatible", "compatible-shaped", "extension", "legacy")
     assert "<script" not in text
+    assert "`" not in text
     assert "http://" not in text.replace("http://127", "")
     assert (await client.get("/docs/style.css")).headers["content-type"].startswith("text/css")
 
@@ -330,6 +333,19 @@ async def test_a_completion_can_be_read_again(site: Site) -> None:
     sent = (await client.chat("x", session_id="s")).json
     for id in (sent["id"], sent["run_id"]):
         assert (await client.get(f"/v1/chat/completions/{id}")).json == sent
+
+
+async def test_streams_of_a_compacted_run(memory: Site) -> None:
+    """When the deltas are gone, reading on is an error that names the cursor as it was given; bodies are as before."""
+    memory.config = msgspec.structs.replace(memory.config, engine=EngineConfig(events_ttl=0.0, sweep_every=3600.0))
+    await memory.restart()
+    client = memory.client()
+    response = (await client.respond("hi")).json
+    await memory.app.engine._upkeep.sweep()
+    gone = await client.get(f"/v1/responses/{response['id']}?stream=true&starting_after=2")
+    assert (gone.status, gone.code) == (400, "cursor_expired")
+    assert "after '2'" in gone.json["error"]["message"]
+    assert (await client.get(f"/v1/responses/{response['id']}")).json == response
 
 
 async def test_a_repeated_start_says_that_it_is_one(memory: Site) -> None:

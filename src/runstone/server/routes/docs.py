@@ -74,16 +74,22 @@ def _section(operation: Operation) -> str:
         ("Events", operation.events),
     )
     shown = "".join(_table(name, fields) for name, fields in tables if fields)
-    return f"<h2>{title}</h2><p>{escape(operation.text)}.</p>{shown}"
+    return f"<h2>{title}</h2><p>{_prose(operation.text)}.</p>{shown}"
 
 
 def _table(name: str, fields: list[Field]) -> str:
     rows = "".join(
         f"<tr><td>{_code(field.name)}</td><td>{_label(field.label)}</td><td>{escape(field.type)}</td>"
-        f"<td>{escape(field.text)}</td></tr>"
+        f"<td>{_prose(field.text)}</td></tr>"
         for field in fields
     )
     return f"<table><caption>{name}</caption>{rows}</table>"
+
+
+def _prose(text: str) -> str:
+    """Words, those between backticks as code."""
+    pieces = text.split("`")
+    return "".join(_code(piece) if n % 2 else escape(piece) for n, piece in enumerate(pieces))
 
 
 def _code(text: str) -> str:

@@ -13,7 +13,7 @@ from runstone.core.commands import Start
 from runstone.core.events import DELTAS, Event
 from runstone.core.runs import Run
 from runstone.engine.engine import Started
-from runstone.errors import InvalidRequest, NotFound
+from runstone.errors import CursorExpired, InvalidRequest, NotFound
 from runstone.protocols.base import Header
 from runstone.protocols.responses.encode import Encoder
 from runstone.protocols.responses.errors import error_body
@@ -174,7 +174,10 @@ async def retrieve(call: Call) -> Response:
     after = call.number("starting_after", default=-1, least=0, most=_MAX_SEQUENCE)
     header = header_of(run, leg)
     if call.flag("stream"):
-        return await _stream(call, Started(run=run, leg_index=leg, attached=True), header, style, after=after)
+        try:
+            return await _stream(call, Started(run=run, leg_index=leg, attached=True), header, style, after=after)
+        except CursorExpired as e:
+            raise CursorExpired(str(max(after, 0)), oldest=e.oldest) from e
     if after >= 0:
         raise InvalidRequest("'starting_after' needs 'stream'.", param="starting_after")
     return await _whole(call, run, header, style)
