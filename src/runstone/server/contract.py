@@ -10,7 +10,7 @@ from runstone.server.operations import operation as _op
 
 HEADERS: Final = _fields("""
 Authorization; c; string; `Bearer <key>`; needed when the server has keys
-Idempotency-Key; x; string; on a start: an equal request attaches to the first one's run for 24 hours and is answered with Idempotency-Replayed: true; another body is refused
+Idempotency-Key; x; string; an equal start within 24 hours gets the first's run and Idempotency-Replayed; another body is refused
 Runstone-Run-Id; x; string; on a start: the run's id, chosen by the client; in every answer about a run: its id
 Runstone-Busy; x; string; reject, queue, steer or stop while a run of the session is active
 Runstone-Disconnect; x; string; continue or stop when the connection of the start drops
