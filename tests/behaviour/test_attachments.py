@@ -50,3 +50,20 @@ async def test_reading_is_stopped_with_its_run(live: Control) -> None:
     events = [frame.json for frame in (await client.get("/v1/runs/r-1/events?format=native")).frames]
     assert 1 <= len([event for event in events if event.get("name") == "attachment"]) < COUNT
     await stream.close()
+
+
+async def test_reading_comes_before_the_agent(live: Control) -> None:
+    """An agent that never asks, and one that asks twice, find the files read once, before they said a word."""
+
+    async def silent_reader(messages: list[dict[str, Any]], context: AgentContext) -> AsyncIterator[str]:
+        yield "word"
+        first = await context.payload()
+        assert await context.payload() == first
+
+    for run_id, agent in (("r-1", reading), ("r-2", silent_reader)):
+        live.say = agent
+        client = live.hermes()
+        await client.respond(files(1), run_id=run_id)
+        frames = (await client.get(f"/v1/runs/{run_id}/events?format=native")).frames
+        order = [frame.event for frame in frames if frame.event in ("custom", "text_delta")]
+        assert order == ["custom", "text_delta"]

@@ -70,6 +70,7 @@ class EngineContext:
         self._approval_timeout = approval_timeout
         self._load_blob = load_blob
         self._load_payload = load_payload
+        self._payload: dict[str, Any] | None = None
         self.is_stopping = False
         self._is_disowned = False
         self._is_looking = False
@@ -183,8 +184,10 @@ class EngineContext:
         return await self._load_blob(reference)
 
     async def payload(self) -> dict[str, Any]:
-        """The names of the second payload contract; attachments are extracted on the first call."""
-        return await self._load_payload(self)
+        """The names of the second payload contract, the same at every call; attachments are extracted once."""
+        if self._payload is None:
+            self._payload = await self._load_payload(self)
+        return self._payload
 
     # -- steering
 

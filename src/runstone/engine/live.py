@@ -18,7 +18,7 @@ from runstone.engine.execution import Execution, finish, interruption
 from runstone.engine.recording import Recording
 from runstone.engine.sessions import LiveSession, LiveSessions
 from runstone.engine.soon import Soon
-from runstone.engine.turns import request_of
+from runstone.engine.turns import has_attachments, request_of
 from runstone.errors import NotFound, StorageError
 from runstone.runners.base import Runner
 from runstone.storage.base import Store
@@ -228,6 +228,9 @@ class LiveRuns:
             told.append(
                 await request_of(self._store, run, created, is_first_call=is_first_call, is_new_session=is_new_session)
             )
+            if is_first_call and has_attachments(told[0].input):
+                # The run's first act: seen in its log, and stopped with it.
+                await context.payload()
             return told[0]
 
         async def payload(context: EngineContext) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The payload that user functions and hooks of the second contract see; made on demand, during the run."""
+"""The payload that user functions and hooks of the second contract see: made in the run, first of all when files came with it."""
 
 from __future__ import annotations
 

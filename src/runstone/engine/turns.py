@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runstone.core.content import TextPart
+from runstone.core.content import FilePart, ImagePart, TextPart
 from runstone.core.events import RunCreated
-from runstone.core.items import ApprovalItem, Item, ToolCall, ToolResult
+from runstone.core.items import ApprovalItem, Item, Message, ToolCall, ToolResult
 from runstone.core.runs import PendingApproval, Run, RunRequest
 from runstone.core.transcript import HistoryRow
 from runstone.storage.base import RunStore
@@ -35,6 +35,13 @@ async def request_of(
         decisions=run.decided,
         transcript=items_of([row for row in rows if row.seq > 1]),
         asked={row.item.approval_id: _asked(row.item) for row in rows if isinstance(row.item, ApprovalItem)},
+    )
+
+
+def has_attachments(items: list[Item]) -> bool:
+    """Whether a message among `items` has an image or a file."""
+    return any(
+        isinstance(part, (ImagePart, FilePart)) for item in items if isinstance(item, Message) for part in item.parts
     )
 
 
