@@ -39,8 +39,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return self.total_tokens
         return self.input_tokens + self.output_tokens
 
+    @property
+    def _has_total(self) -> bool:
+        return self.total_tokens is not None
+
     def plus(self, other: Usage) -> Usage:
-        """The sum, field by field; a field that nobody said stays None."""
+        """The sum, field by field; a field that nobody said stays None, and a total that one side did not say is its sum."""
 
         def add(a: int | None, b: int | None) -> int | None:
             return b if a is None else a if b is None else a + b
@@ -48,7 +52,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Usage(
             input_tokens=add(self.input_tokens, other.input_tokens),
             output_tokens=add(self.output_tokens, other.output_tokens),
-            total_tokens=add(self.total_tokens, other.total_tokens),
+            total_tokens=add(self.total, other.total) if self._has_total or other._has_total else None,
             cached_tokens=add(self.cached_tokens, other.cached_tokens),
             reasoning_tokens=add(self.reasoning_tokens, other.reasoning_tokens),
         )

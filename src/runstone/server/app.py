@@ -192,7 +192,9 @@ class HttpApp:
 
     def _refused(self, error: RunstoneError, request_id: str, errors: Errors) -> Response:
         answer = errors(error)
-        if answer.status >= 500:
+        if error.code == "draining":
+            _log.info("request %s: refused, the server shuts down", request_id)
+        elif answer.status >= 500:
             _log.error("request %s: %s: %s", request_id, type(error).__name__, error, exc_info=error.__cause__)
         response = response_of(answer)
         if answer.status == 413:
