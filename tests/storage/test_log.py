@@ -30,6 +30,15 @@ from tests.storage.builders import (
 )
 
 
+async def test_times_are_no_lock(store: Store) -> None:
+    """o-sto-04: ten appends with one and the same time, and one from the past, are all taken: order is the numbers' alone."""
+    run = await start(store)
+    for seq in range(2, 12):
+        await store.append(msgspec.structs.replace(an_append(run, deltas(seq, 1)), at=5.0))
+    await store.append(msgspec.structs.replace(an_append(run, deltas(12, 1)), at=1.0))
+    assert [found.seq for found in await store.events(OWNER, "r1", after=0, limit=100)] == list(range(1, 13))
+
+
 async def test_events_come_back_as_they_were_written(store: Store) -> None:
     """What is read is what was appended, from the first event on."""
     run = await start(store)
