@@ -7,6 +7,8 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
+from runstone import agent
+
 N = int(os.environ.get("N", "2000"))
 PACE = float(os.environ.get("PACE", "0"))
 
@@ -28,3 +30,20 @@ async def idle(messages: list[dict[str, Any]], context: Any) -> AsyncIterator[st
     """One word, then silence."""
     yield "word "
     await asyncio.sleep(3600)
+
+
+STEP_SECONDS = 0.05
+
+
+async def _attentive(messages: list[dict[str, Any]], context: Any) -> AsyncIterator[str]:
+    """Steps of `STEP_SECONDS`; after each it reads what the user said meanwhile, and ends when told."""
+    yield "begin "
+    for _ in range(200):
+        async with context.step():
+            await asyncio.sleep(STEP_SECONDS)
+        for message in await context.inbox.take():
+            yield f"heard {message['content']} "
+            return
+
+
+attentive = agent(steers=True)(_attentive)

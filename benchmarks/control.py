@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.agents import STEP_SECONDS
 from benchmarks.load import cpu_seconds
 from benchmarks.rows import Row
 from benchmarks.seed import fill
@@ -122,6 +123,31 @@ async def _stops(server: Server, times: int) -> list[float]:
         await reader.readuntil(b"run.cancelled")
         taken.append(time.perf_counter() - begun)
         await stopping
+        writer.close()
+    return taken
+
+
+def steer() -> list[Row]:
+    """From the request to steer, sent at the begin of a step, to what the agent says of it when that step is over."""
+    with runstone("benchmarks.agents:attentive") as server:
+        taken = sorted(asyncio.run(_steers(server, 30)))
+    return [
+        Row(what="steer to delivery, p50", figure=taken[len(taken) // 2] / STEP_SECONDS, unit="steps", at_most=1.1),
+        Row(what="steer to delivery, worst", figure=taken[-1] / STEP_SECONDS, unit="steps", at_most=1.2),
+    ]
+
+
+async def _steers(server: Server, times: int) -> list[float]:
+    taken = []
+    for n in range(times):
+        await _ask(server.port, "POST", "/v1/runs", {"input": "hi", "run_id": f"steer{n}"})
+        reader, writer = await _open(server.port, "GET", f"/v1/runs/steer{n}/events")
+        await reader.readuntil(b"begin")
+        begun = time.perf_counter()
+        steering = asyncio.create_task(_ask(server.port, "POST", f"/v1/runs/steer{n}/steer", {"input": "left"}))
+        await reader.readuntil(b"heard left")
+        taken.append(time.perf_counter() - begun)
+        await steering
         writer.close()
     return taken
 

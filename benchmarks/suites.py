@@ -271,5 +271,6 @@ SUITES: dict[str, Callable[[], list[Row]]] = {
     "sessions": control.sessions,
     "resume": control.resume,
     "stop": control.stop,
+    "steer": control.steer,
     "subscribers": control.subscribers,
 }
