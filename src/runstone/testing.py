@@ -29,7 +29,7 @@ from runstone.core.events import (
 from runstone.core.items import Item, Message, ToolResult, user_message
 from runstone.core.lifecycle import RunState
 from runstone.core.runs import Decision, PendingApproval, RunRequest, Settings
-from runstone.core.transcript import Transcript
+from runstone.core.transcript import Transcript, pending_approval
 from runstone.errors import NotFound
 from runstone.runners.base import NATIVE, Capabilities, RunContext, Runner
 
@@ -272,7 +272,7 @@ class FakeContext:
     def pause(self) -> dict[str, PendingApproval]:
         """End the leg as the engine does when `run` returns with approvals pending; what was asked, by id."""
         self._take(RunPaused(approvals=list(self.state.approvals)))
-        return {id: _pending(asked) for id, asked in self.state.approvals.items()}
+        return {id: pending_approval(asked) for id, asked in self.state.approvals.items()}
 
     def resume(self, decisions: Sequence[Decision]) -> None:
         """Begin the next leg as the engine does when decisions came."""
@@ -289,19 +289,6 @@ class FakeContext:
                 value=decision.value,
             )
         )
-
-
-def _pending(asked: ApprovalRequested) -> PendingApproval:
-    return PendingApproval(
-        approval_id=asked.approval_id,
-        kind=asked.kind,
-        call_id=asked.call_id,
-        name=asked.name,
-        arguments=asked.arguments,
-        prompt=asked.prompt,
-        choices=asked.choices,
-        schema=asked.schema,
-    )
 
 
 def tool_results(context: FakeContext) -> list[ToolResult]:

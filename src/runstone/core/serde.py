@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from runstone.core.events import ArgumentsDelta, Body, Event, ReasoningDelta, TextDelta
-from runstone.core.items import Item
 from runstone.core.runs import Run, Session
 from runstone.errors import StorageError
 
@@ -49,8 +48,6 @@ _encode = msgspec.json.Encoder().encode
 _stretch = msgspec.json.Decoder(list[_One | _Many])
 _run = msgspec.json.Decoder(Run)
 _session = msgspec.json.Decoder(Session)
-_item = msgspec.json.Decoder(Item)
-_items = msgspec.json.Decoder(list[Item])
 
 
 def to_json(value: Any) -> bytes:
@@ -124,19 +121,3 @@ def run_from_json(text: bytes) -> Run:
 def session_from_json(text: bytes) -> Session:
     """The session of a record."""
     return _session.decode(text)
-
-
-def item_from_json(text: bytes) -> Item:
-    """The item of a history row."""
-    return _item.decode(text)
-
-
-def items_from_json(text: bytes) -> list[Item]:
-    """A list of items."""
-    return _items.decode(text)
-
-
-def body_size(body: Body) -> int:
-    """A cheap estimate of the bytes of a body in the log, for limits on what is not committed yet."""
-    text = getattr(body, "text", None)
-    return 80 + len(text) if type(text) is str else 600

@@ -24,7 +24,7 @@ from runstone.core.events import (
 )
 from runstone.core.items import ApprovalItem, Item
 from runstone.core.lifecycle import RunState
-from runstone.core.runs import Run, RunStatus
+from runstone.core.runs import PendingApproval, Run, RunStatus
 
 Origin = Literal["run", "client", "fork"]
 
@@ -130,6 +130,21 @@ def approval_item(asked: ApprovalRequested, decided: ApprovalDecided | None = No
         decision=decided.decision if decided else None,
         value=decided.value if decided else None,
         reason=decided.reason if decided else None,
+    )
+
+
+def pending_approval(asked: ApprovalRequested) -> PendingApproval:
+    """The request as the record of its run has it."""
+    return PendingApproval(
+        approval_id=asked.approval_id,
+        kind=asked.kind,
+        call_id=asked.call_id,
+        name=asked.name,
+        arguments=asked.arguments,
+        prompt=asked.prompt,
+        choices=asked.choices,
+        schema=asked.schema,
+        expires_at=asked.expires_at,
     )
 
 

@@ -54,6 +54,11 @@ class Candidate(msgspec.Struct, kw_only=True):
     replaces: Run | None = None
     is_new_session: bool = False
 
+    @property
+    def trigger(self) -> Trigger:
+        """What brings the run about."""
+        return "start" if self.replaces is None else "regenerate"
+
 
 class Creator:
     """Makes runs. It decides nothing: what may be made was decided before (`starting`)."""
@@ -90,13 +95,12 @@ class Creator:
         positions = await self._live.sessions.positions(c.owner, c.session_id, c.live)
         title = await self._title(c, items)
         base = c.base.id if c.base is not None else None
-        trigger: Trigger = "start" if c.replaces is None else "regenerate"
         body = RunCreated(
             agent=c.choice.agent,
             model=c.choice.model,
             input=items,
             continues=base,
-            trigger=trigger,
+            trigger=c.trigger,
             queued=c.ahead is not None,
         )
         event = Event(1, positions.next(), self._clock(), 1, body)
@@ -163,7 +167,7 @@ class Creator:
             session_id=c.session_id,
             agent=c.choice.agent,
             turn=run_id if c.replaces is None else c.replaces.turn,
-            trigger="start" if c.replaces is None else "regenerate",
+            trigger=c.trigger,
             created_at=event.at,
             continues=base,
             surface=start.surface,

@@ -112,33 +112,6 @@ class Directory:
         found = await self._store.sessions(owner, limit=limit + 1, offset=offset, search=search, agent=agent)
         return found[:limit], len(found) > limit
 
-    async def update(
-        self,
-        owner: str,
-        session_id: str,
-        *,
-        title: str | None = None,
-        metadata: dict[str, Any] | None = None,
-    ) -> Session:
-        """The session with a new title or metadata (replaced as a whole); what is None stays.
-
-        Raises:
-            NotFound, InvalidRequest, Conflict: see `create`.
-        """
-        live = self._live.sessions.get(owner, session_id)
-        async with live.lock:
-            session = await self.get(owner, session_id)
-            if title is not None and title != session.title:
-                await self._check_title(owner, title)
-                session = msgspec.structs.replace(session, title=title)
-            if metadata is not None:
-                session = msgspec.structs.replace(session, metadata=metadata)
-            session = msgspec.structs.replace(
-                session, updated_at=self._clock(), hidden=session.hidden and title is None
-            )
-            await self._store.save_session(session)
-        return session
-
     async def change(self, owner: str, session_id: str, change: Callable[[Session], Session]) -> Session:
         """The session after `change`, which gets it as it is and may give it another title, other metadata.
 

@@ -15,14 +15,14 @@ from runstone.config import EngineConfig
 from runstone.core.commands import Start
 from runstone.core.items import Item
 from runstone.core.runs import Decision, PendingApproval, Run
-from runstone.core.transcript import Page
+from runstone.core.transcript import Page, pending_approval
 from runstone.engine.blobs import Blobs
 from runstone.engine.creating import Started
 from runstone.engine.directory import Directory
 from runstone.engine.history import History
 from runstone.engine.ids import IdSource
 from runstone.engine.live import LiveRuns
-from runstone.engine.pauses import checked_decisions, continue_run, pause, pending_approval
+from runstone.engine.pauses import checked_decisions, continue_run, pause
 from runstone.engine.payloads import NoPayloads, Payloads
 from runstone.engine.reader import Reader
 from runstone.engine.recording import Recording

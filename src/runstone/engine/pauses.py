@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from runstone.core.events import ApprovalDecided, ApprovalRequested, RunContinued, RunPaused
-from runstone.core.runs import Decision, Leg, PendingApproval
+from runstone.core.events import ApprovalDecided, RunContinued, RunPaused
+from runstone.core.runs import Decision, Leg
+from runstone.core.transcript import pending_approval
 from runstone.engine.recording import Recording
 from runstone.engine.scrub import storable
 from runstone.errors import AlreadyDecided, NotFound
@@ -24,21 +25,6 @@ def pause(recording: Recording) -> None:
     recording.update(
         status="waiting",
         approvals=[pending_approval(asked) for asked in pending],
-    )
-
-
-def pending_approval(asked: ApprovalRequested) -> PendingApproval:
-    """The request as the record of its run has it."""
-    return PendingApproval(
-        approval_id=asked.approval_id,
-        kind=asked.kind,
-        call_id=asked.call_id,
-        name=asked.name,
-        arguments=asked.arguments,
-        prompt=asked.prompt,
-        choices=asked.choices,
-        schema=asked.schema,
-        expires_at=asked.expires_at,
     )
 
 

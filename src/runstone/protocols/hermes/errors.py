@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 
 from runstone.core import events
 from runstone.errors import (
+    BODY_LIMIT,
+    RATE_LIMIT,
     AlreadyDecided,
     Conflict,
     CursorExpired,
@@ -32,9 +34,6 @@ from runstone.protocols.base import ErrorBody
 
 #: What was asked of a run, where the same conflict has another name for each.
 Verb = Literal["steer", "approval", "delete"]
-#: Name of the limit on a request's body; over it is 413, over `RATE_LIMIT` 429, over any other 400.
-BODY_LIMIT: Final = "body_bytes"
-RATE_LIMIT: Final = "active_runs"
 _FIXED: Final = "The server had an error while processing the request."
 _CONFLICT_OF_VERB: Final[dict[Verb, str]] = {
     "steer": "run_not_accepting_steer",
